@@ -1,0 +1,146 @@
+"""KL divergences by registered pairs of posterior and prior, and their total over a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes._sampling import Sampling
+
+if TYPE_CHECKING:
+    from leanbayes.posteriors._base import Posterior
+    from leanbayes.priors._base import Prior
+
+Mixture = Literal["mean", "sum", "joint"]
+KLFunction = Callable[[Any, Any], Tensor]
+
+_PAIRS: dict[tuple[type, type], KLFunction] = {}
+# Draws of one Monte Carlo term; the estimate is unbiased for any number.
+MONTE_CARLO_DRAWS = 8
+
+
+def register_kl(q: type, p: type) -> Callable[[KLFunction], KLFunction]:
+    """Register the divergence of a posterior class from a prior class; the most specific pair wins.
+
+    The function takes the posterior and the bound prior and returns a scalar, summed over all elements.
+    """
+
+    def add(function: KLFunction) -> KLFunction:
+        if (q, p) in _PAIRS:
+            raise ValueError(f"the KL divergence of {q.__name__} from {p.__name__} is registered already")
+        _PAIRS[q, p] = function
+        return function
+
+    return add
+
+
+def find_kl(q: type, p: type) -> KLFunction | None:
+    """The registered function of the most specific pair, None where there is none."""
+    for posterior in q.__mro__:
+        for prior in p.__mro__:
+            if (posterior, prior) in _PAIRS:
+                return _PAIRS[posterior, prior]
+    return None
+
+
+def why_infinite(q: Posterior, p: Prior | None) -> str | None:
+    """Why the divergence is infinite or undefined, None where it is fine."""
+    if p is None or find_kl(type(q), type(p)) is not None:
+        return None
+    name, prior = type(q).__name__.removesuffix("Posterior"), type(p).__name__
+    if not p.proper or not q.has_log_prob:
+        return f"no KL divergence of a {name} posterior from a {prior} prior is known; choose another prior"
+    if q.heavy_tailed and not p.heavy_tailed:
+        return f"a {name} posterior under a {prior} prior has an infinite KL divergence; choose a heavy-tailed prior"
+    if q.support == "real" and p.support == "positive":
+        return (
+            f"a {name} posterior under the positive {prior} prior has an infinite KL divergence; choose another prior"
+        )
+    return None
+
+
+def kl_divergence(q: Posterior, p: Prior | None, *, mixture: str = "mean", constant: bool | None = None) -> Tensor:
+    """KL(q || p) in nats, summed over the elements: closed form where registered, Monte Carlo otherwise.
+
+    Args:
+        q: The posterior.
+        p: The bound prior; None counts 0.
+        mixture: For mixtures over a shared index: mean over components, or their sum.
+        constant: Overrides `StudentT.constant`.
+    """
+    from leanbayes.posteriors.rank1 import Rank1Posterior
+    from leanbayes.priors import StudentT
+
+    if isinstance(q, Rank1Posterior):
+        return q.factor_kl(mixture)
+    if p is None:
+        return torch.zeros((), device=next(q.parameters()).device)
+    function = find_kl(type(q), type(p))
+    if function is None:
+        problem = why_infinite(q, p)
+        if problem is not None:
+            raise ValueError(problem)
+        return monte_carlo_kl(q, p, MONTE_CARLO_DRAWS)
+    if constant is not None and isinstance(p, StudentT):
+        p = StudentT(p.df, constant)
+    return function(q, p)
+
+
+def monte_carlo_kl(q: Posterior, p: Prior, draws: int) -> Tensor:
+    """E_q[log q - log p] by `draws` reparameterised draws, summed over the elements."""
+    w = q.rsample(draws, Sampling(n=draws))
+    return (q.log_prob(w) - p.log_prob(w)).sum() / draws
+
+
+def random_parameters(model: nn.Module) -> Iterator[Any]:
+    """Each RandomParameter of a model once."""
+    from leanbayes.parameter import RandomParameter
+
+    for module in model.modules():
+        if isinstance(module, RandomParameter):
+            yield module
+
+
+def kl(model: nn.Module, mixture: Mixture = "mean", *, constant: bool | None = None) -> Tensor:
+    """The total KL divergence of a model in nats: one float32 scalar, each distinct distribution counted once.
+
+    Args:
+        model: A converted model.
+        mixture: What to take of mixtures over a shared component index: ``"mean"``, the mean of the components'
+            divergences (an upper bound); ``"sum"``, their sum; ``"joint"``, a Monte Carlo estimate of the
+            divergence of the mixture over all layers jointly.
+        constant: Overrides `StudentT.constant` for all layers.
+
+    Example:
+        >>> import torch, leanbayes as lb
+        >>> model = lb.bayesianize(torch.nn.Linear(3, 2), lb.MeanField(prior=lb.Normal(0, 1)))
+        >>> float(lb.kl(model)) > 0
+        True
+    """
+    from leanbayes.nn.ensemble import Ensemble
+    from leanbayes.posteriors.patch import PatchGroup
+    from leanbayes.posteriors.rank1 import Rank1Posterior, joint_kl
+
+    if mixture not in ("mean", "sum", "joint"):
+        raise ValueError(f"mixture is 'mean', 'sum' or 'joint', not {mixture!r}")
+    terms: list[Tensor] = []
+    ensemble = model if isinstance(model, Ensemble) else None
+    if ensemble is not None:
+        terms.append(ensemble.member_kl(mixture, constant))
+    else:
+        rank1 = []
+        for parameter in random_parameters(model):
+            if mixture == "joint" and isinstance(parameter.posterior, Rank1Posterior):
+                rank1.append(parameter.posterior)
+            else:
+                terms.append(parameter.kl(mixture, constant))
+        if rank1:
+            terms.append(joint_kl(rank1))
+        terms += [group.kl() for group in model.modules() if isinstance(group, PatchGroup)]
+    if not terms:
+        reference = next(model.parameters(), torch.zeros(()))
+        return torch.zeros((), device=reference.device)
+    return torch.stack([term.float().to(terms[0].device) for term in terms]).sum()

@@ -1,0 +1,335 @@
+"""The sampling state: how the layers of a converted model draw, and the folding of samples in the batch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+Where = bool | Callable[[str, torch.nn.Module], bool]
+
+
+class Frame:
+    """What the layers share during one forward pass, or during one `sampling(hold=True)` context.
+
+    Attributes:
+        components: The component index ``[n]`` of each mixture group, by ``id(group)``.
+        draws: Draws that must be the same wherever they are used, by ``id(owner)``.
+        changed_norms: Batch norms that use per-sample statistics while the frame lasts.
+    """
+
+    def __init__(self, components: dict[int, Tensor] | None = None, draws: dict[int, Any] | None = None) -> None:
+        self.components: dict[int, Tensor] = {} if components is None else components
+        self.draws: dict[int, Any] = {} if draws is None else draws
+        self.changed_norms: list[Any] = []
+
+    def copy(self) -> Frame:
+        """A frame with the same entries whose later changes do not show here."""
+        return Frame(dict(self.components), dict(self.draws))
+
+
+# eq=False: a component may be a tensor, whose == is not a bool.
+@dataclass(frozen=True, eq=False)
+class Sampling:
+    """How layers draw. Read it with `current_sampling`, change it with `sampling`.
+
+    Attributes:
+        n: Samples folded in the batch axis, sample index outermost.
+        joint: One draw per sample for all rows; else the layer's estimator decides.
+        mean: Use posterior means only, everywhere or where a selector says.
+        zero_mean: Drop the posterior means, everywhere or where a selector says.
+        estimator: Overrides every layer's own estimator.
+        component: A mixture component for all rows, ``"random"``, ``"all"`` (sample s uses component s % K),
+            ``"stratified"`` (the same for the model's shared index, while layers with an index of their own draw it),
+            or a tensor ``[rows]`` with the shared component of each row.
+        offset: Index of the first of the n samples among all samples, where they are drawn in several passes.
+        batch_dim: Axis of the examples in inputs of three and more axes (1 for sequence-first models).
+        bn: Statistics of batch normalisation in training: ``"pooled"`` over samples, or ``"per_sample"``.
+        generator: Source of all draws, eager only.
+        generators: One source per sample, eager only, so that a sample does not depend on how samples are chunked.
+        held: The draws of a `sampling(hold=True)` context.
+    """
+
+    n: int = 1
+    joint: bool = False
+    mean: Where = False
+    zero_mean: Where = False
+    estimator: str | None = None
+    component: int | str | Tensor = "random"
+    offset: int = 0
+    batch_dim: int = 0
+    bn: Literal["pooled", "per_sample"] = "pooled"
+    generator: torch.Generator | None = None
+    generators: tuple[torch.Generator, ...] | None = None
+    held: Frame | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.n, int) or isinstance(self.n, bool) or self.n < 1:
+            raise ValueError(f"sampling(n=...) takes a whole number of samples from 1, not {self.n!r}")
+        if self.mean is True and self.zero_mean is True:
+            raise ValueError("sampling(mean=True, zero_mean=True) leaves nothing to compute; choose one of the two")
+        if isinstance(self.component, str) and self.component not in ("random", "all", "stratified"):
+            raise ValueError(f"component is 'random', 'all' or an index, not {self.component!r}")
+        if isinstance(self.component, int) and self.component < 0:
+            raise ValueError(f"component counts from 0; {self.component} is negative")
+
+    def replace(self, **changes: Any) -> Sampling:
+        """This state with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+
+# A plain list: context variables and thread-locals cannot be read in a compiled graph.
+_STATES: list[Sampling] = [Sampling()]
+_FRAMES: list[Frame] = []
+
+
+def current_sampling() -> Sampling:
+    """The sampling state in force."""
+    return _STATES[-1]
+
+
+def current_frame() -> Frame | None:
+    """The held frame, or that of the forward pass in progress; None for a layer that is called on its own."""
+    held = _STATES[-1].held
+    if held is not None:
+        return held
+    return _FRAMES[-1] if _FRAMES else None
+
+
+class own_frame:  # noqa: N801 - reads as prose: with own_frame()
+    """Context manager that begins a frame where none is open, for a layer that is called on its own."""
+
+    def __enter__(self) -> None:
+        self.opened = current_frame() is None
+        if self.opened:
+            _FRAMES.append(Frame())
+
+    def __exit__(self, *error: object) -> None:
+        if self.opened:
+            _FRAMES.pop()
+
+
+class using:  # noqa: N801 - reads as prose: with using(state)
+    """Context manager that puts a ready-made `Sampling` in force."""
+
+    def __init__(self, state: Sampling, frame: Frame | None = None) -> None:
+        self.state = state
+        self.frame = frame
+
+    def __enter__(self) -> Sampling:
+        _STATES.append(self.state)
+        if self.frame is not None:
+            _FRAMES.append(self.frame)
+        return self.state
+
+    def __exit__(self, *error: object) -> None:
+        if self.frame is not None:
+            _FRAMES.pop()
+        _STATES.pop()
+
+
+class FrameOpener:
+    """Forward pre-hook of a converted root: begins the frame that its layers share."""
+
+    def __call__(self, module: torch.nn.Module, args: Any) -> None:
+        """Begin a frame."""
+        frame = Frame()
+        spec = _STATES[-1]
+        if spec.bn == "per_sample" and spec.n > 1:
+            from leanbayes.nn.batchnorm import use_per_sample_statistics
+
+            frame.changed_norms = use_per_sample_statistics(module, spec.n)
+        _FRAMES.append(frame)
+
+
+class FrameCloser:
+    """Forward hook of a converted root: ends the frame, also after an error."""
+
+    def __call__(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        """End the frame, if the pre-hook got to begin one."""
+        if not _FRAMES:
+            return
+        frame = _FRAMES.pop()
+        if frame.changed_norms:
+            from leanbayes.nn.batchnorm import use_pooled_statistics
+
+            use_pooled_statistics(frame.changed_norms)
+
+
+class SeededRandom:
+    """Context manager: torch's generators start from `seed` inside and continue outside as if nothing was drawn."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = int(seed)
+        self.fork: AbstractContextManager | None = None
+
+    def __enter__(self) -> None:
+        devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+        self.fork = torch.random.fork_rng(devices=devices)
+        self.fork.__enter__()
+        torch.manual_seed(self.seed)
+
+    def __exit__(self, *error: Any) -> None:
+        assert self.fork is not None
+        self.fork.__exit__(*error)
+
+
+_INHERIT: Any = object()
+
+
+class sampling:  # noqa: N801 - reads as prose: with sampling(n=8)
+    """Changes how converted models draw while the context lasts.
+
+    Arguments that are not given keep the value of an enclosing context.
+
+    Args:
+        n: Samples folded in the batch axis; the model's input must be folded with `fold`.
+        mean: Use the posterior means: True for all layers, or a selector. Families with a shared component index
+            use component 0 unless `component` says otherwise.
+        zero_mean: Drop the means of the random weights: True for all layers, or a selector.
+        seed: Draws are repeatable whatever ran before; torch's own generators go on afterwards as if untouched.
+        component: ``"random"``, ``"all"`` (sample s uses component s % K, n must be a multiple of K) or an index.
+        estimator: Overrides every layer's own estimator.
+        hold: One draw for the whole context: every call of the model uses the same weights (eager only).
+        joint: One draw per sample for all rows, whatever the layers' estimators.
+        batch_dim: Axis of the examples in inputs of three and more axes; 1 for sequence-first models.
+        bn: ``"pooled"`` or ``"per_sample"`` statistics of batch normalisation in training mode.
+        generator: A `torch.Generator` to draw from (eager only).
+
+    Example:
+        >>> import torch, leanbayes as lb
+        >>> model = lb.bayesianize(torch.nn.Linear(3, 2), lb.MeanField())
+        >>> x = torch.ones(5, 3)
+        >>> with lb.sampling(n=4, seed=0):
+        ...     outputs = lb.split(model(lb.fold(x, 4)), 4)
+        >>> outputs.shape
+        torch.Size([4, 5, 2])
+    """
+
+    def __init__(
+        self,
+        n: int = _INHERIT,
+        *,
+        mean: Where = _INHERIT,
+        zero_mean: Where = _INHERIT,
+        seed: int | None = None,
+        component: int | str | Tensor = _INHERIT,
+        estimator: str | None = _INHERIT,
+        hold: bool = False,
+        joint: bool = _INHERIT,
+        batch_dim: int = _INHERIT,
+        bn: Literal["pooled", "per_sample"] = _INHERIT,
+        generator: torch.Generator | None = _INHERIT,
+    ) -> None:
+        given = {
+            "n": n,
+            "mean": mean,
+            "zero_mean": zero_mean,
+            "component": component,
+            "estimator": estimator,
+            "joint": joint,
+            "batch_dim": batch_dim,
+            "bn": bn,
+            "generator": generator,
+        }
+        self.changes = {name: value for name, value in given.items() if value is not _INHERIT}
+        self.hold = hold
+        self.seeded = None if seed is None else SeededRandom(seed)
+        # Bad arguments are reported where they are written, not where the context is entered.
+        current_sampling().replace(**self.changes)
+
+    def __enter__(self) -> Sampling:
+        state = current_sampling().replace(**self.changes)
+        if self.hold:
+            state = state.replace(held=Frame(), joint=True)
+        if self.seeded is not None:
+            self.seeded.__enter__()
+        _STATES.append(state)
+        return state
+
+    def __exit__(self, *error: object) -> None:
+        _STATES.pop()
+        if self.seeded is not None:
+            self.seeded.__exit__(*error)
+
+
+def checkpoint_contexts() -> tuple[AbstractContextManager, AbstractContextManager]:
+    """Contexts for activation checkpointing of a converted model.
+
+    Checkpointing runs parts of the forward pass again during backward, after the sampling context has ended; pass
+    this function so that the second run draws as the first did:
+    ``checkpoint(block, x, use_reentrant=False, context_fn=lb.checkpoint_contexts)``.
+    """
+    frame = current_frame()
+    state = current_sampling().replace(held=None)
+    return nullcontext(), using(state, Frame() if frame is None else frame.copy())
+
+
+def fold(x: Any, n: int, batch_dim: int = 0) -> Any:
+    """Repeat a batch n times along its batch axis, sample index outermost.
+
+    Args:
+        x: A tensor ``[B, ...]`` (at `batch_dim`), a PackedSequence, or a mapping, tuple or list of these; anything
+            else is passed through.
+        n: Number of samples.
+        batch_dim: Axis of the examples.
+
+    Returns:
+        The same structure with tensors ``[n * B, ...]``.
+    """
+    if n == 1:
+        return x
+
+    def repeat(t: Tensor) -> Tensor:
+        if t.dim() <= batch_dim:
+            return t
+        shape = list(t.shape)
+        return (
+            t.unsqueeze(batch_dim).expand(*shape[:batch_dim], n, *shape[batch_dim:]).flatten(batch_dim, batch_dim + 1)
+        )
+
+    return _map_tensors(x, repeat)
+
+
+def split(y: Any, n: int, batch_dim: int = 0) -> Any:
+    """Undo `fold` on a model's output: ``[n * B, ...]`` becomes ``[n, B, ...]``.
+
+    Args:
+        y: A tensor, or a mapping, tuple or list of tensors.
+        n: Number of samples.
+        batch_dim: Axis of the examples.
+
+    Returns:
+        The same structure with the sample axis in front.
+    """
+
+    def unfold(t: Tensor) -> Tensor:
+        if t.shape[batch_dim] % n:
+            raise ValueError(
+                f"the output has {t.shape[batch_dim]} rows, not a multiple of the {n} samples; fold the input with "
+                f"lb.fold(x, {n}) and run the model inside lb.sampling(n={n})"
+            )
+        return t.unflatten(batch_dim, (n, -1)).movedim(batch_dim, 0)
+
+    return _map_tensors(y, unfold)
+
+
+def _map_tensors(x: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    if isinstance(x, Tensor):
+        return change(x)
+    if isinstance(x, PackedSequence):
+        padded, lengths = pad_packed_sequence(x, batch_first=True)
+        return pack_padded_sequence(change(padded), change(lengths), batch_first=True, enforce_sorted=False)
+    if isinstance(x, Mapping):
+        return {key: _map_tensors(value, change) for key, value in x.items()}
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        return type(x)(*(_map_tensors(value, change) for value in x))
+    if isinstance(x, (tuple, list)):
+        return type(x)(_map_tensors(value, change) for value in x)
+    return x

@@ -1,0 +1,19 @@
+"""Conversion of models by type, with selectors and ordered rules, and its inverse."""
+
+from leanbayes.convert.convert import Report, bayesianize, param_groups
+from leanbayes.convert.converters import register_conversion
+from leanbayes.convert.point import point_estimate
+from leanbayes.convert.selectors import Selector, named, norms, output, types
+
+__all__ = [
+    "Report",
+    "Selector",
+    "bayesianize",
+    "named",
+    "norms",
+    "output",
+    "param_groups",
+    "point_estimate",
+    "register_conversion",
+    "types",
+]

@@ -1,0 +1,280 @@
+"""bayesianize: put distributions on the weights of any model, in place."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from leanbayes._kl import random_parameters, why_infinite
+from leanbayes._sampling import FrameCloser, FrameOpener
+from leanbayes.convert.converters import find_converter
+from leanbayes.convert.rules import Plan, Unit, make_plan
+from leanbayes.groups import ComponentGroup
+from leanbayes.methods import Method
+from leanbayes.nn._base import ConvertedLayer, Scope
+from leanbayes.nn.ensemble import Ensemble, reinitialise
+from leanbayes.parameter import RandomParameter
+from leanbayes.posteriors.ensemble import DeepEnsemble
+
+
+@dataclass
+class Report:
+    """What a conversion did.
+
+    Attributes:
+        converted: Name, plain type and method of each converted layer.
+        left: Name, type and reason of each layer that was left alone.
+        notes: What else there is to know, by layer name.
+    """
+
+    converted: list[tuple[str, str, Method]] = field(default_factory=list)
+    left: list[tuple[str, str, str]] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)
+
+
+def bayesianize(
+    model: nn.Module, method: Method | Mapping[Any, Method | None], *, where: Any = None, freeze: bool = False
+) -> nn.Module:
+    """Put distributions on the weights of a model, in place.
+
+    The model's weights become the means (standard deviations for `VarianceLayer`, the centre of the copies for EMP
+    and ECMP, the shared W for rank-1), so pretrained networks keep what they know. Everything is checked before
+    anything changes.
+
+    Args:
+        model: Any `nn.Module`.
+        method: A method such as `Rank1()`, or an ordered mapping of selectors, globs or types to methods; the first
+            match wins, None leaves a module alone.
+        where: A selector (`lb.norms()`, `lb.output(model)`, `lb.named("layer4.*")`, `lb.types(nn.Linear)`,
+            combinable with ``|``, ``&``, ``~``) or a predicate ``(name, module) -> bool``. Without it a method takes
+            every layer that it can serve except embeddings; EMP and ECMP take norms and the output layer.
+        freeze: Freeze everything that came from the plain model and train only what the method added.
+
+    Returns:
+        The model; use this one, since it is new where the root itself is converted. `lb.summary` lists what was
+        converted, and what was left alone and why.
+
+    Example:
+        >>> import torch, leanbayes as lb
+        >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+        >>> net = lb.bayesianize(net, {"2": lb.MeanField(), "*": None})
+        >>> type(net[0]).__name__, type(net[2]).__name__
+        ('Linear', 'BayesianLayer')
+    """
+    if isinstance(method, DeepEnsemble):
+        return _make_ensemble(model, method, where, freeze)
+    plan = make_plan(model, method, where)
+    scope = _make_scope(plan)
+    layers = _build(model, plan, scope)
+    # From here on nothing can fail: all layers exist and fit.
+    root = _swap(model, plan, layers)
+    _turn_off_fast_paths(root)
+    if freeze:
+        _freeze(root)
+    root.register_forward_pre_hook(FrameOpener(), prepend=True)
+    root.register_forward_hook(FrameCloser(), always_call=True)
+    root.leanbayes_report = _report(plan, layers)  # pyright: ignore[reportAttributeAccessIssue]
+    return root
+
+
+def _make_scope(plan: Plan) -> Scope:
+    """What the layers share: one component index for all families that have a model-wide one."""
+    group: ComponentGroup | None = None
+    owner: Unit | None = None
+    for unit in plan.units:
+        method: Any = unit.method
+        if method is None or method.scope != "model":
+            continue
+        if group is None or owner is None:
+            group, owner = ComponentGroup(method.components), unit
+        elif group.components != method.components:
+            raise ValueError(
+                f"one component index serves the whole model, but {owner.label()} has {group.components} components "
+                f"and {unit.label()} has {method.components}; give them the same number"
+            )
+    scope = Scope(group)
+    for partners in plan.ties:
+        for unit in partners:
+            index = getattr(unit.module, "padding_idx", None)
+            if index is not None:
+                scope.padding_idx[id(unit.module.weight)] = index
+    seen: dict[int, nn.Module] = {}
+    for unit in plan.units:
+        for parameter in unit.module.parameters(recurse=False):
+            if parameter.dim() == 1 and seen.setdefault(id(parameter), unit.module) is not unit.module:
+                scope.tied_biases.add(id(parameter))
+    return scope
+
+
+def _build(model: nn.Module, plan: Plan, scope: Scope) -> dict[int, ConvertedLayer]:
+    """All new layers by id of the plain module."""
+    axes = _batch_axes(model)
+    layers: dict[int, ConvertedLayer] = {}
+    for unit in plan.units:
+        if unit.method is None:
+            continue
+        found = find_converter(unit.module)
+        assert found is not None
+        layer = found[1](unit.module, unit.method, scope, unit.name, axes.get(id(unit.module)))
+        for parameter in random_parameters(layer):
+            problem = why_infinite(parameter.posterior, parameter.prior)
+            if problem is not None:
+                raise ValueError(f"{unit.label()}: {problem}")
+        layers[id(unit.module)] = layer
+    return layers
+
+
+def _batch_axes(model: nn.Module) -> dict[int, int]:
+    """Axis of the examples for the layers inside torch's Transformer modules, which know their own."""
+    axes: dict[int, int] = {}
+    for module in model.modules():
+        first: Any = None
+        if isinstance(module, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)):
+            first = module.self_attn
+        elif isinstance(module, (nn.TransformerEncoder, nn.TransformerDecoder)) and len(module.layers):
+            first = getattr(module.layers[0], "self_attn", None)
+        if first is not None:
+            for inner in module.modules():
+                axes[id(inner)] = 0 if first.batch_first else 1
+    return axes
+
+
+def _swap(model: nn.Module, plan: Plan, layers: dict[int, ConvertedLayer]) -> nn.Module:
+    """Put the new layers in all places of the plain ones."""
+    for module in list(model.modules()):
+        for name, child in module._modules.items():
+            if child is not None and id(child) in layers:
+                module._modules[name] = layers[id(child)]
+                # Some modules keep a child as a plain attribute or in a list beside `_modules`; those stay as they are.
+    return layers.get(id(model), model)
+
+
+def _turn_off_fast_paths(model: nn.Module) -> None:
+    """Keep torch's Transformer modules from their fused path, which reads the weights of converted children."""
+    for module in model.modules():
+        inside = any(isinstance(child, ConvertedLayer) for child in module.modules())
+        if isinstance(module, nn.TransformerEncoderLayer) and inside:
+            module._leanbayes_fast_path = module.activation_relu_or_gelu  # pyright: ignore
+            module.activation_relu_or_gelu = 0
+        if isinstance(module, nn.TransformerEncoder) and inside:
+            module._leanbayes_fast_path = module.use_nested_tensor  # pyright: ignore
+            module.use_nested_tensor = False
+
+
+def restore_fast_paths(model: nn.Module) -> None:
+    """Undo `_turn_off_fast_paths`."""
+    for module in model.modules():
+        if hasattr(module, "_leanbayes_fast_path"):
+            name = "activation_relu_or_gelu" if isinstance(module, nn.TransformerEncoderLayer) else "use_nested_tensor"
+            setattr(module, name, module._leanbayes_fast_path)
+            del module._leanbayes_fast_path
+
+
+def _freeze(model: nn.Module) -> None:
+    """Train only what did not come from the plain model."""
+    model.requires_grad_(False)
+    for parameter in random_parameters(model):
+        for name, value in parameter.posterior.named_parameters():
+            value.requires_grad_(name not in parameter.posterior.original)
+    for module in model.modules():
+        if isinstance(module, ComponentGroup):
+            module.requires_grad_(True)
+
+
+def _report(plan: Plan, layers: dict[int, ConvertedLayer]) -> Report:
+    report = Report()
+    for unit in plan.units:
+        kind = type(unit.module).__name__
+        if unit.method is None:
+            report.left.append((unit.name, kind, unit.reason))
+        else:
+            report.converted.append((unit.name, kind, unit.method))
+            for part in layers[id(unit.module)].modules():
+                notes = part.notes if isinstance(part, ConvertedLayer) else []
+                report.notes += [(unit.name, note) for note in notes]
+    for partners in plan.ties:
+        names = ", ".join(unit.name for unit in partners)
+        report.notes.append((partners[0].name, f"one weight is shared by {names}"))
+    return report
+
+
+def _make_ensemble(model: nn.Module, method: DeepEnsemble, where: Any, freeze: bool) -> nn.Module:
+    if method.of is None:
+        if where is not None:
+            raise ValueError("where= chooses layers for the members' method; a plain ensemble takes the whole model")
+        if any(isinstance(m, (ConvertedLayer, RandomParameter, Ensemble)) for m in model.modules()):
+            raise ValueError(
+                "the model is converted already; an ensemble is made of plain models (of=... converts them)"
+            )
+        if next(model.parameters(), None) is None:
+            raise ValueError(f"this {type(model).__name__} has no parameters to make an ensemble of")
+    else:
+        make_plan(model, method.of, where)
+    members: list[nn.Module] = []
+    redrawn: list[str] = []
+    for _ in range(method.members):
+        member = copy.deepcopy(model)
+        if method.reinit:
+            redrawn = reinitialise(member)
+        members.append(member if method.of is None else bayesianize(member, method.of, where=where, freeze=freeze))
+    if freeze and method.of is None:
+        raise ValueError("freeze=True leaves nothing to train in an ensemble of plain networks")
+    ensemble = Ensemble(members, method)
+    ensemble.register_forward_pre_hook(FrameOpener(), prepend=True)
+    ensemble.register_forward_hook(FrameCloser(), always_call=True)
+    inner = getattr(members[0], "leanbayes_report", None)
+    report = Report([("", type(model).__name__, method)], inner.left if inner else [], inner.notes if inner else [])
+    report.notes += [(name, "no reset_parameters of its own: drawn anew with its mean and spread") for name in redrawn]
+    ensemble.leanbayes_report = report  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
+    return ensemble
+
+
+def param_groups(
+    model: nn.Module, lr: float, weight_decay: float = 0.0, variational_lr: float | None = None
+) -> list[dict[str, Any]]:
+    """Parameter groups for a torch optimiser.
+
+    Weight decay acts only on parameters that appear in no KL term (point-estimated weights, biases, norms), never on
+    means, factors or patches, whose prior does that.
+
+    Args:
+        model: A converted model, or an `ELBO` around one.
+        lr: Learning rate.
+        weight_decay: Weight decay of what no KL term contains.
+        variational_lr: Learning rate of what the method added (standard deviations, alphas, factors, patches), `lr`
+            where None.
+
+    Returns:
+        Up to three groups, named "points", "means" and "variational".
+
+    Example:
+        >>> import torch, leanbayes as lb
+        >>> net = lb.bayesianize(torch.nn.Linear(3, 2), lb.MeanField())
+        >>> [group["name"] for group in lb.param_groups(net, lr=0.1, weight_decay=1e-4, variational_lr=0.2)]
+        ['points', 'means', 'variational']
+    """
+    kinds: dict[int, str] = {}
+    for module in model.modules():
+        if isinstance(module, ComponentGroup):
+            kinds |= {id(p): "variational" for p in module.parameters()}
+    for random in random_parameters(model):
+        posterior = random.posterior
+        for name, value in posterior.named_parameters():
+            if name in posterior.outside_kl:
+                kinds[id(value)] = "points"
+            else:
+                kinds[id(value)] = "means" if name in posterior.original else "variational"
+    found: dict[str, list[nn.Parameter]] = {"points": [], "means": [], "variational": []}
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            found[kinds.get(id(parameter), "points")].append(parameter)
+    settings = {
+        "points": {"lr": lr, "weight_decay": weight_decay},
+        "means": {"lr": lr, "weight_decay": 0.0},
+        "variational": {"lr": lr if variational_lr is None else variational_lr, "weight_decay": 0.0},
+    }
+    return [{"name": name, "params": params, **settings[name]} for name, params in found.items() if params]

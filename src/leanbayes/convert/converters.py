@@ -1,0 +1,130 @@
+"""Which module becomes which layer: one registered function per torch type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch.nn.utils import parametrize
+
+from leanbayes.convert.selectors import NORMS
+from leanbayes.methods import Method
+from leanbayes.nn import AttentionLayer, BayesianLayer, DropoutLayer, NormLayer, RecurrentLayer, WrappedLayer
+from leanbayes.nn._base import ConvertedLayer, Scope
+from leanbayes.ops import is_transformers_conv1d
+
+Converter = Callable[..., ConvertedLayer]
+
+_CONVERTERS: dict[type, tuple[str, Converter]] = {}
+
+
+def register_conversion(*types: type[nn.Module], kind: str) -> Callable[[Converter], Converter]:
+    """Register the function that converts modules of these types.
+
+    It takes ``(module, method, scope, path, batch_dim)``; `kind` is what `Method.kinds` calls such modules.
+    """
+
+    def add(function: Converter) -> Converter:
+        for module_type in types:
+            if module_type in _CONVERTERS:
+                raise ValueError(f"a conversion of {module_type.__name__} is registered already")
+            _CONVERTERS[module_type] = (kind, function)
+        return function
+
+    return add
+
+
+def find_converter(module: nn.Module) -> tuple[str, Converter] | None:
+    """The kind of a module and the function that converts it, None where there is none."""
+    for module_type in type(module).__mro__:
+        if module_type in _CONVERTERS:
+            return _CONVERTERS[module_type]
+    return ("linear", _generic) if is_transformers_conv1d(module) else None
+
+
+def why_unservable(module: Any) -> str | None:
+    """Why a module of a known type is left alone, None where it can be converted."""
+    if parametrize.is_parametrized(module):
+        return "its weight is parametrised"
+    if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters()):
+        return "it is lazy; run the model once first"
+    for module_type in type(module).__mro__:
+        if module_type in _CONVERTERS and type(module).forward is not module_type.forward:
+            return f"{type(module).__name__} defines a forward of its own"
+        if module_type in _CONVERTERS:
+            break
+    if isinstance(module, NORMS) and getattr(module, "weight", None) is None:
+        return "it has no scale and shift"
+    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+        if module.max_norm is not None:
+            return "max_norm rewrites its weight in place"
+        if module.sparse:
+            return "sparse gradients need a plain weight"
+    if not isinstance(module, _NO_WEIGHT) and not any(True for _ in module.parameters(recurse=False)):
+        return "its weight is computed, not a parameter"
+    return None
+
+
+_NO_WEIGHT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+
+
+@register_conversion(
+    nn.Linear,
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.Conv3d,
+    nn.ConvTranspose1d,
+    nn.ConvTranspose2d,
+    nn.ConvTranspose3d,
+    kind="linear",
+)
+def _generic(module: nn.Module, method: Method, scope: Scope, path: str, batch_dim: int | None) -> ConvertedLayer:
+    return BayesianLayer(module, method, batch_dim=batch_dim, scope=scope, path=path)
+
+
+@register_conversion(nn.Embedding, nn.EmbeddingBag, kind="embedding")
+def _table(module: nn.Module, method: Method, scope: Scope, path: str, batch_dim: int | None) -> ConvertedLayer:
+    return BayesianLayer(module, method, batch_dim=batch_dim, scope=scope, path=path)
+
+
+@register_conversion(nn.LSTM, nn.GRU, nn.RNN, kind="recurrent")
+def _recurrent(module: Any, method: Method, scope: Scope, path: str, batch_dim: int | None) -> ConvertedLayer:
+    return RecurrentLayer(module, method, scope=scope, path=path)
+
+
+@register_conversion(nn.LSTMCell, nn.GRUCell, nn.RNNCell, kind="recurrent")
+def _cell(module: nn.Module, method: Method, scope: Scope, path: str, batch_dim: int | None) -> ConvertedLayer:
+    return WrappedLayer(module, method, scope=scope, path=path, once=True)
+
+
+@register_conversion(nn.Bilinear, kind="bilinear")
+def _bilinear(module: nn.Module, method: Method, scope: Scope, path: str, batch_dim: int | None) -> ConvertedLayer:
+    return WrappedLayer(module, method, scope=scope, path=path)
+
+
+@register_conversion(nn.MultiheadAttention, kind="attention")
+def _attention(module: nn.Module, method: Method, scope: Scope, path: str, batch_dim: int | None) -> ConvertedLayer:
+    return AttentionLayer(module, method, scope=scope, path=path)
+
+
+@register_conversion(
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.BatchNorm3d,
+    nn.SyncBatchNorm,
+    nn.LayerNorm,
+    nn.RMSNorm,
+    nn.GroupNorm,
+    nn.InstanceNorm1d,
+    nn.InstanceNorm2d,
+    nn.InstanceNorm3d,
+    kind="norm",
+)
+def _norm(module: nn.Module, method: Method, scope: Scope, path: str, batch_dim: int | None) -> ConvertedLayer:
+    return NormLayer(module, method, batch_dim=batch_dim, scope=scope, path=path)
+
+
+@register_conversion(*_NO_WEIGHT, kind="dropout")
+def _dropout(module: nn.Module, method: Method, scope: Scope, path: str, batch_dim: int | None) -> ConvertedLayer:
+    return DropoutLayer(module, method, scope=scope, path=path)

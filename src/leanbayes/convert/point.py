@@ -1,0 +1,119 @@
+"""point_estimate: the inverse of conversion, a plain model."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes._sampling import Frame, FrameCloser, FrameOpener, Sampling, SeededRandom, using
+from leanbayes.convert.convert import restore_fast_paths
+from leanbayes.nn._base import ConvertedLayer
+from leanbayes.nn.attention import AttentionLayer
+from leanbayes.nn.ensemble import Ensemble
+from leanbayes.parameter import RandomParameter
+
+
+def point_estimate(model: nn.Module, *, component: int | None = None, seed: int | None = None) -> nn.Module:
+    """A plain model: the posterior means, one component, or one draw, in plain torch layers.
+
+    Args:
+        model: A converted model; it stays as it is.
+        component: Which component of a mixture; required where components with a shared index differ.
+        seed: Take one draw with this seed instead of the means.
+
+    Returns:
+        A new model of plain modules with the plain model's state-dict keys.
+
+    Example:
+        >>> import torch, leanbayes as lb
+        >>> plain = torch.nn.Linear(3, 2)
+        >>> again = lb.point_estimate(lb.bayesianize(torch.nn.Linear(3, 2), lb.MeanField()))
+        >>> list(again.state_dict()) == list(plain.state_dict())
+        True
+    """
+    if isinstance(model, Ensemble):
+        if component is None and seed is None:
+            raise ValueError(
+                f"the {model.components} members of the ensemble differ; choose one with component=, or a draw with seed="
+            )
+        if component is None:
+            component = int(torch.randint(model.components, (), generator=torch.Generator().manual_seed(seed or 0)))
+        member = model.member_module(component)
+        converted = any(isinstance(m, ConvertedLayer) for m in member.modules())
+        return point_estimate(member, seed=seed) if converted else member
+    if not any(isinstance(m, ConvertedLayer) for m in model.modules()):
+        raise ValueError("the model has no converted layer; point_estimate takes a model that lb.bayesianize returned")
+    if component is None and seed is None:
+        _check_components_agree(model)
+    root = copy.deepcopy(model)
+    values: dict[int, nn.Parameter] = {}
+    if seed is None:
+        plain = _replace(root, component, None, values)
+    else:
+        spec = Sampling(joint=True, component="random" if component is None else component)
+        with SeededRandom(seed), using(spec, Frame()):
+            plain = _replace(root, component, spec, values)
+    restore_fast_paths(plain)
+    for hooks, kind in ((root._forward_pre_hooks, FrameOpener), (root._forward_hooks, FrameCloser)):
+        for key, hook in list(hooks.items()):
+            if isinstance(hook, kind):
+                del hooks[key]
+                root._forward_hooks_always_called.pop(key, None)
+    if hasattr(plain, "leanbayes_report"):
+        del plain.leanbayes_report
+    return plain
+
+
+def _check_components_agree(model: nn.Module) -> None:
+    for path, module in model.named_modules():
+        if not isinstance(module, RandomParameter) or not module.posterior.shared_index:
+            continue
+        first = module.mean(0)
+        if any(not torch.equal(first, module.mean(k)) for k in range(1, module.posterior.components)):
+            raise ValueError(
+                f"the {module.posterior.components} components of {path} differ; choose one with component=, or a draw "
+                "with seed="
+            )
+
+
+def _replace(
+    root: nn.Module, component: int | None, spec: Sampling | None, values: dict[int, nn.Parameter]
+) -> nn.Module:
+    """Put plain modules in the place of converted ones; `values` keeps tied weights tied."""
+
+    def value(parameter: Any) -> nn.Parameter:
+        if isinstance(parameter, nn.Parameter):
+            return parameter
+        if id(parameter) not in values:
+            values[id(parameter)] = _as_parameter(parameter, component, spec)
+        return values[id(parameter)]
+
+    made: dict[int, nn.Module] = {}
+
+    def plain(layer: ConvertedLayer) -> nn.Module:
+        if id(layer) not in made:
+            made[id(layer)] = _plain_module(layer, value)
+        return made[id(layer)]
+
+    for module in list(root.modules()):
+        if not isinstance(module, ConvertedLayer):
+            for name, child in module._modules.items():
+                if isinstance(child, ConvertedLayer):
+                    module._modules[name] = plain(child)
+    return plain(root) if isinstance(root, ConvertedLayer) else root
+
+
+def _as_parameter(parameter: RandomParameter, component: int | None, spec: Sampling | None) -> nn.Parameter:
+    with torch.no_grad():
+        result: Tensor = parameter.mean(component) if spec is None else parameter.rsample(1, spec)[0]
+    return nn.Parameter(result.detach().clone().to(parameter.dtype), requires_grad=parameter.requires_grad)
+
+
+def _plain_module(layer: ConvertedLayer, value: Any) -> nn.Module:
+    if isinstance(layer, AttentionLayer):
+        return layer.plain_module(layer.gather(lambda part, leaf: value(getattr(part, leaf))))
+    named = {plain: own for plain, own in layer.plain_names().items() if not own.startswith("core.")}
+    return layer.plain_module({plain: value(getattr(layer, own)) for plain, own in named.items()})

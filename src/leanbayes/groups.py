@@ -1,0 +1,78 @@
+"""Component groups: who shares the index of a mixture."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes import noise
+from leanbayes._sampling import Sampling, current_frame
+from leanbayes.noise import full_precision
+from leanbayes.ops import expand_rows
+
+
+class ComponentGroup(nn.Module):
+    """Owns the index of a mixture: the whole model's for rank-1 and ensembles, one layer's for EMP.
+
+    Args:
+        components: Number of components K.
+        name: How messages name the group.
+        learn_mixing: Whether the mixing probabilities are learned (logits, from uniform) or stay uniform.
+    """
+
+    def __init__(self, components: int, name: str = "the model", learn_mixing: bool = False) -> None:
+        super().__init__()
+        self.components = components
+        self.name = name
+        self.logits = nn.Parameter(torch.zeros(components)) if learn_mixing else None
+
+    def probs(self, like: Tensor) -> Tensor:
+        """Mixing probabilities ``[K]`` on the device of `like`."""
+        if self.logits is None:
+            dtype = noise.compute_dtype(like.dtype)
+            return torch.full((self.components,), 1.0 / self.components, dtype=dtype, device=like.device)
+        return full_precision(self.logits).softmax(0)
+
+    def index(self, n: int, like: Tensor, spec: Sampling) -> Tensor:
+        """Component of each of n samples ``[n]``, the same wherever the group is asked during one forward pass."""
+        fixed = self.fixed_index(n, like, spec)
+        if fixed is not None:
+            return fixed
+        frame = current_frame()
+        if frame is None:
+            return noise.categorical((n,), self.probs(like), spec)
+        key = id(self)
+        if key not in frame.components or frame.components[key].shape[0] != n:
+            frame.components[key] = noise.categorical((n,), self.probs(like), spec)
+        return frame.components[key]
+
+    def row_index(self, rows: int, like: Tensor, spec: Sampling) -> Tensor:
+        """Component of each row ``[rows]``: that of the row's sample, or of the row itself where the state has it."""
+        component = spec.component
+        if isinstance(component, Tensor):
+            return expand_rows(component.to(like.device), rows)
+        return self.index(spec.n, like, spec).repeat_interleave(rows // spec.n, output_size=rows)
+
+    def fixed_index(self, n: int, like: Tensor, spec: Sampling) -> Tensor | None:
+        """The index ``[n]`` where the sampling state settles it, None where it is to be drawn."""
+        component = spec.component
+        if isinstance(component, Tensor):
+            raise ValueError(
+                f"components were given per row, but {self.name} has a layer that draws one weight for all rows of a "
+                "sample; use tile=True"
+            )
+        if isinstance(component, int):
+            if component >= self.components:
+                raise ValueError(
+                    f"component={component} does not exist: {self.name} has {self.components} components, "
+                    f"0 to {self.components - 1}"
+                )
+            return torch.full((n,), component, device=like.device)
+        if component in ("all", "stratified"):
+            if n % self.components:
+                raise ValueError(
+                    f"component='all' needs n to be a multiple of the {self.components} components of {self.name}, "
+                    f"not n={n}"
+                )
+            return (torch.arange(n, device=like.device) + spec.offset) % self.components
+        return None

@@ -1,0 +1,34 @@
+"""Plain networks of the reproduced systems, each built from a name and JSON options.
+
+Nothing here is Bayesian: a model becomes so through ``leanbayes.bayesianize``. :func:`create` writes what it was asked
+for on the model, so that a saved model can be built again without pickle.
+"""
+
+from leanbayes.models._registry import create, names
+from leanbayes.models.ktied_cnn import KTiedCNN
+from leanbayes.models.ktied_resnet import KTiedResNet
+from leanbayes.models.lenet import LeNet5
+from leanbayes.models.mlp import MLP
+from leanbayes.models.pyramidnet import PyramidNet
+from leanbayes.models.record_lstm import RecordLSTM
+from leanbayes.models.resnet import ResNet, resnet18, resnet50
+from leanbayes.models.text_lstm import TextLSTM
+from leanbayes.models.vgg import VGGLike
+from leanbayes.models.wide_resnet import WideResNet
+
+__all__ = [
+    "MLP",
+    "KTiedCNN",
+    "KTiedResNet",
+    "LeNet5",
+    "PyramidNet",
+    "RecordLSTM",
+    "ResNet",
+    "TextLSTM",
+    "VGGLike",
+    "WideResNet",
+    "create",
+    "names",
+    "resnet18",
+    "resnet50",
+]

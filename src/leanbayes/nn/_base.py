@@ -1,0 +1,190 @@
+"""What all converted layers have in common: a plain template, a place in the model, plain checkpoints."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes._sampling import Sampling, Where
+from leanbayes.groups import ComponentGroup
+from leanbayes.methods import Method, fan_in
+from leanbayes.ops import LinearOp
+from leanbayes.parameter import RandomParameter, remove_row
+from leanbayes.posteriors.patch import PatchGroup, _Patch
+
+
+class Scope:
+    """What the layers of one conversion share: the model's component group and the tied weights.
+
+    Args:
+        group: Owner of the model's component index, None where no family has one.
+    """
+
+    def __init__(self, group: ComponentGroup | None = None) -> None:
+        self.group = group
+        self.shared: dict[int, RandomParameter] = {}
+        # Padding row of a table by id(weight): a dense layer tied to it must leave out the same row.
+        self.padding_idx: dict[int, int] = {}
+        # Biases that several modules hold stay points, so that they stay tied.
+        self.tied_biases: set[int] = set()
+
+
+class ConvertedLayer(nn.Module):
+    """Base of the layers that conversion puts in a model.
+
+    Attributes:
+        method: The method that the layer was converted with.
+        path: The layer's name in the model, which selectors match.
+        batch_dim: Axis of the examples where the layer itself knows it, else None (the sampling state decides).
+        notes: What `summary` says of the layer beside its method.
+    """
+
+    def __init__(self, template: nn.Module, method: Method, path: str = "", batch_dim: int | None = None) -> None:
+        super().__init__()
+        self.method = method
+        self.path = path
+        self.batch_dim = batch_dim
+        self.notes: list[str] = []
+        self.mixing: PatchGroup | None = method.make_group() if isinstance(method, _Patch) else None
+        self.training = template.training
+        # A tuple hides the template from nn.Module: its parameters are dead, only its settings are used.
+        self._template = (skeleton(template),)
+        self._template[0].train(template.training)
+        for hooks in (
+            "_forward_hooks",
+            "_forward_pre_hooks",
+            "_forward_hooks_with_kwargs",
+            "_forward_hooks_always_called",
+        ):
+            getattr(self, hooks).update(getattr(template, hooks))
+        self._forward_pre_hooks_with_kwargs.update(template._forward_pre_hooks_with_kwargs)
+        if self.mixing is not None:
+            reference = next(template.parameters(), None)
+            if reference is not None:
+                self.mixing.to(device=reference.device, dtype=reference.dtype)
+
+    def train(self, mode: bool = True) -> ConvertedLayer:
+        """As any module's; the template follows."""
+        super().train(mode)
+        self.template.train(mode)
+        return self
+
+    @property
+    def template(self) -> nn.Module:
+        """The plain module without its values."""
+        return self._template[0]
+
+    def plain_names(self) -> dict[str, str]:
+        """Names of the plain module's parameters, with the names of our own attributes that hold them."""
+        raise NotImplementedError
+
+    def plain_module(self, values: dict[str, Tensor]) -> nn.Module:
+        """A plain module with the given parameters, otherwise like the template."""
+        module = skeleton(self.template)
+        for name, value in values.items():
+            set_parameter(module, name, value)
+        module.train(self.training)
+        return module
+
+    def draws_mean(self, spec: Sampling) -> bool:
+        """Whether the sampling state asks for means here."""
+        return applies(spec.mean, self)
+
+    def draws_zero_mean(self, spec: Sampling) -> bool:
+        """Whether the sampling state asks for zero means here."""
+        return applies(spec.zero_mean, self)
+
+    def rows_axis(self, x: Tensor, spec: Sampling) -> int:
+        """Axis of the examples in x: ours, else the state's where x has that axis before its features, else 0."""
+        if self.batch_dim is not None:
+            return self.batch_dim if x.dim() > self.batch_dim + 1 else 0
+        return spec.batch_dim if x.dim() > spec.batch_dim + 1 else 0
+
+    def make_random(self, value: nn.Parameter, op: LinearOp | None, scope: Scope) -> RandomParameter:
+        """The random weight for a plain one; tied weights get one for all their layers."""
+        if id(value) in scope.shared:
+            found = scope.shared[id(value)]
+            found.tied = True
+            return found
+        group = self.mixing if self.mixing is not None else scope.group
+        padding_idx = scope.padding_idx.get(id(value), getattr(op, "padding_idx", None))
+        method = self.method
+        other = method.fallback(value, op)
+        if other is not None:
+            method, reason = other
+            self.notes.append(reason)
+        if padding_idx is None:
+            parameter = RandomParameter(method.build(value, op, group), method.bind_prior(value, fan_in(value, op)))
+        else:
+            rest = nn.Parameter(remove_row(value.detach(), padding_idx), requires_grad=value.requires_grad)
+            posterior = method.build(rest, op, group)
+            prior = method.bind_prior(rest, fan_in(value, op))
+            parameter = RandomParameter(posterior, prior, (padding_idx, value[padding_idx]))
+        scope.shared[id(value)] = parameter
+        return parameter
+
+    def make_bias(
+        self, value: nn.Parameter | None, fan: int, scope: Scope | None = None
+    ) -> RandomParameter | nn.Parameter | None:
+        """The bias: random where the method says so, else the plain parameter."""
+        if value is None or id(value) in (scope.tied_biases if scope else ()):
+            return value
+        posterior = self.method.build_bias(value, self.mixing)
+        return value if posterior is None else RandomParameter(posterior, self.method.bind_prior(value, fan))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        self._load_plain(state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _load_plain(self, state: dict[str, Any], prefix: str) -> None:
+        """Rewrite the keys of a plain checkpoint: its values become what conversion would have made of them."""
+        for plain, own in self.plain_names().items():
+            key = prefix + plain
+            value = state.get(key)
+            target = self.get_submodule(own) if own in dict(self.named_modules()) else None
+            if not isinstance(value, Tensor):
+                continue
+            if not isinstance(target, RandomParameter):
+                if own != plain:
+                    state[prefix + own] = state.pop(key)
+                continue
+            if tuple(value.shape) != tuple(target.shape):
+                continue  # left as it is: load_state_dict then reports the keys that do not fit
+            loaded = copy.deepcopy(target)
+            loaded.set_point_(value)
+            del state[key]
+            for name, entry in loaded.state_dict().items():
+                state.setdefault(f"{prefix}{own}.{name}", entry)
+            for name, entry in self.state_dict().items():
+                if name.startswith("mixing."):
+                    state.setdefault(prefix + name, entry)
+
+
+def applies(where: Where, layer: ConvertedLayer) -> bool:
+    """Whether a switch that is True, False or a selector is on for a layer."""
+    return where if isinstance(where, bool) else bool(where(layer.path, layer))
+
+
+def skeleton(module: nn.Module) -> nn.Module:
+    """A copy of a module whose parameters hold no memory."""
+    empty = {
+        id(p): nn.Parameter(torch.empty_like(p, device="meta"), requires_grad=p.requires_grad)
+        for p in module.parameters()
+    }
+    copied = copy.deepcopy(module, dict(empty))
+    for hooks in ("_forward_hooks", "_forward_pre_hooks"):
+        getattr(copied, hooks).clear()
+    return copied
+
+
+def set_parameter(module: nn.Module, name: str, value: Tensor) -> None:
+    """Put a value in a plain module under a dotted name, keeping whether it is trained."""
+    owner_name, _, leaf = name.rpartition(".")
+    owner = module.get_submodule(owner_name)
+    old = owner._parameters.get(leaf)
+    trained = value.requires_grad if old is None else old.requires_grad
+    parameter = value if isinstance(value, nn.Parameter) else nn.Parameter(value.detach().clone(), trained)
+    setattr(owner, leaf, parameter)

@@ -1,0 +1,150 @@
+"""The one generic layer: an op, a posterior, an estimator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from leanbayes._sampling import Sampling, current_sampling, own_frame
+from leanbayes.estimators import estimator, resolve
+from leanbayes.estimators.weight import apply_draws
+from leanbayes.groups import ComponentGroup
+from leanbayes.methods import Method, fan_in
+from leanbayes.nn._base import ConvertedLayer, Scope
+from leanbayes.ops import BagLookup, ConvTransposed, LinearOp, op_for
+from leanbayes.parameter import RandomParameter
+
+
+class BayesianLayer(ConvertedLayer):
+    """A module with a random weight: any op, any posterior, any estimator that fits both.
+
+    Args:
+        template: The plain module: dense, convolution, transposed convolution, embedding.
+        method: What distribution to put on its weight.
+        batch_dim: Axis of the examples, None where the sampling state decides.
+        scope: What the layers of one model share; a layer on its own needs none.
+        path: The layer's name in the model.
+
+    Example:
+        >>> import torch, leanbayes as lb
+        >>> layer = lb.nn.BayesianLayer(torch.nn.Linear(3, 2), lb.KTied(rank=2))
+        >>> layer(torch.ones(5, 3)).shape
+        torch.Size([5, 2])
+    """
+
+    def __init__(
+        self,
+        template: nn.Module,
+        method: Method,
+        *,
+        batch_dim: int | None = None,
+        scope: Scope | None = None,
+        path: str = "",
+        op: LinearOp | None = None,
+    ) -> None:
+        super().__init__(template, method, path, batch_dim)
+        found = op_for(template) if op is None else op
+        if found is None:
+            raise TypeError(f"{type(template).__name__} has no linear op; see leanbayes.ops.register_op")
+        self.op = found
+        for name, value in vars(template).items():
+            # What other code asks of a layer: in_features, stride, padding_idx and the like.
+            if not name.startswith("_") and isinstance(value, (int, float, str, tuple)) and name not in vars(self):
+                setattr(self, name, value)
+        scope = scope or Scope(_own_group(method))
+        weight: Any = template.weight
+        self.weight = self.make_random(weight, found, scope)
+        bias: Any = getattr(template, "bias", None)
+        self.bias = self.make_bias(bias, fan_in(weight, found), scope)
+        offered = self.weight.posterior.estimators
+        self.estimator = resolve(method.wanted_estimator, offered, found, type(method).__name__)
+
+    def plain_names(self) -> dict[str, str]:
+        """See `ConvertedLayer`."""
+        return {"weight": "weight"} | ({} if self.bias is None else {"bias": "bias"})
+
+    def extra_repr(self) -> str:
+        """The op and the estimator."""
+        return f"{self.op}, estimator={self.estimator!r}"
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Draw the output of all rows.
+
+        Args:
+            x: The plain module's input.
+            *args: Its further arguments: `output_size` of transposed convolutions, `offsets` and
+                `per_sample_weights` of embedding bags.
+            **kwargs: The same by name.
+        """
+        spec = current_sampling()
+        op = self.op
+        if args or kwargs:
+            op = self._with_arguments(x, args, kwargs)
+        if not op.batched(x):
+            if spec.n > 1:
+                raise ValueError(f"{self.path or 'the layer'} got an input without a batch axis, but n={spec.n}")
+            return (
+                self._apply(op, x.unsqueeze(0), spec).squeeze(0)
+                if not self.draws_mean(spec)
+                else self._mean(op, x, spec)
+            )
+        if self.draws_mean(spec):
+            return self._mean(op, x, spec)
+        if self.mixing is None:
+            return self._apply(op, x, spec)
+        with own_frame():
+            return self._apply(op, x, spec)
+
+    def _mean(self, op: LinearOp, x: Tensor, spec: Sampling) -> Tensor:
+        # The plain module's own call, so that the result is the plain model's bit for bit.
+        weight = self.weight.means(spec.n, spec)
+        bias = self.bias.means(spec.n, spec) if isinstance(self.bias, RandomParameter) else self.bias
+        if weight.dim() == self.weight.dim():
+            return op(x, weight, bias)
+        return apply_draws(op, x, weight, bias, self.rows_axis(x, spec))
+
+    def _apply(self, op: LinearOp, x: Tensor, spec: Sampling) -> Tensor:
+        name = self.estimator
+        if spec.estimator is not None:
+            offered = self.weight.posterior.estimators
+            name = resolve(spec.estimator, offered, op, type(self.method).__name__)
+        # Only drawn weights and drawn factors are one function for all rows; a tied weight has users of both kinds.
+        if spec.joint and (name not in ("weight", "rank1", "example") or self.weight.tied):
+            name = "weight"
+        draw = estimator(name)
+        zero_mean = self.draws_zero_mean(spec)
+        return draw(op, x, self.weight, self.bias, spec, self.rows_axis(x, spec), zero_mean)
+
+    def _with_arguments(self, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LinearOp:
+        template: Any = self.template
+        if isinstance(self.op, ConvTransposed):
+            sizes = args[0] if args else kwargs.get("output_size")
+            padding = template._output_padding(
+                x, sizes, template.stride, template.padding, template.kernel_size, self.op.ndim, template.dilation
+            )
+            return replace(self.op, output_padding=tuple(padding))
+        if isinstance(self.op, BagLookup):
+            names = ("offsets", "per_sample_weights")
+            given = dict(zip(names, args)) | kwargs
+            if current_sampling().n > 1 and any(value is not None for value in given.values()):
+                raise ValueError("folded samples of an EmbeddingBag need 2-D inputs without offsets and weights")
+            return _BoundBag(**{f: getattr(self.op, f) for f in self.op.__dataclass_fields__}, arguments=given)
+        raise TypeError(f"{type(template).__name__} takes one input, got {1 + len(args) + len(kwargs)}")
+
+
+class _BoundBag(BagLookup):
+    """A bag with the offsets and weights of one call."""
+
+    def __init__(self, arguments: dict[str, Any], **fields: Any) -> None:
+        super().__init__(**fields)
+        object.__setattr__(self, "arguments", arguments)
+
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, **_: Any) -> Tensor:
+        return super().__call__(x, weight, bias, **self.arguments)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _own_group(method: Method) -> ComponentGroup | None:
+    """A component group for a layer that stands alone."""
+    return ComponentGroup(method.components, "the layer") if method.scope == "model" else None  # pyright: ignore

@@ -1,0 +1,160 @@
+"""LSTM, GRU and RNN of any depth, direction and projection, on torch's fused kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from leanbayes._sampling import current_sampling, using
+from leanbayes.methods import Method
+from leanbayes.nn._base import Scope
+from leanbayes.nn.wrapper import WrappedLayer
+
+_KERNELS = {"LSTM": torch.lstm, "GRU": torch.gru, "RNN_TANH": torch.rnn_tanh, "RNN_RELU": torch.rnn_relu}
+
+
+class RecurrentLayer(WrappedLayer):
+    """A recurrent module whose weights are drawn once per sequence (and sample), shared by the rows of a sample.
+
+    It compiles for inference; torch's compiler does not train recurrent kernels.
+
+    Args:
+        template: An `nn.LSTM`, `nn.GRU` or `nn.RNN`.
+        method: What distribution to put on its weights.
+        scope: What the layers of one model share; a layer on its own needs none.
+        path: The layer's name in the model.
+    """
+
+    def __init__(self, template: nn.RNNBase, method: Method, *, scope: Scope | None = None, path: str = "") -> None:
+        super().__init__(template, method, scope=scope, path=path)
+        self.names = tuple(template._flat_weights_names)
+        for name in ("mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout"):
+            setattr(self, name, getattr(template, name))
+        self.bidirectional = template.bidirectional
+        self.proj_size = template.proj_size
+
+    def flatten_parameters(self) -> None:
+        """Nothing to do: weights are drawn, not kept."""
+
+    def forward(self, x: Tensor | PackedSequence, hx: Any = None) -> tuple[Any, Any]:
+        """Run the sequence of each sample with its own weights.
+
+        Args:
+            x: Padded ``[T, B, F]`` (or batch-first, or without a batch), or packed.
+            hx: Initial state, as the plain module takes it.
+
+        Returns:
+            The output in the form of the input, and the final state.
+        """
+        spec = current_sampling()
+        if isinstance(spec.component, Tensor):
+            return self._per_row_components(x, hx, spec.component)
+        values = self.values(spec)
+        if len(values) == 1:
+            return self._run(x, hx, values[0])
+        if isinstance(x, PackedSequence):
+            padded, lengths = pad_packed_sequence(x, batch_first=True)
+            rows = torch.arange(padded.shape[0]).chunk(spec.n)
+        else:
+            padded, lengths = x, None
+            if x.dim() != 3:
+                raise ValueError(f"{self.path or 'the layer'} got a sequence without a batch axis, but n={spec.n}")
+            rows = torch.arange(x.shape[self._row_axis(x)]).chunk(spec.n)
+        return self._run_parts(x, padded, lengths, hx, rows, values)
+
+    def _row_axis(self, x: Any) -> int:
+        return 0 if self.batch_first or isinstance(x, PackedSequence) else 1
+
+    def _run_parts(
+        self, x: Any, padded: Tensor, lengths: Tensor | None, hx: Any, rows: Any, values: list[dict[str, Tensor]]
+    ) -> tuple[Any, Any]:
+        axis = self._row_axis(x)
+        outputs, states = [], []
+        for index, drawn in zip(rows, values):
+            part: Any = padded.index_select(axis, index.to(padded.device))
+            if lengths is not None:
+                part = pack_padded_sequence(part, lengths[index], batch_first=True, enforce_sorted=False)
+            y, state = self._run(part, _state_rows(hx, index), drawn)
+            if isinstance(y, PackedSequence):
+                y, _ = pad_packed_sequence(y, batch_first=True, total_length=padded.shape[1])
+            outputs.append(y)
+            states.append(state)
+        # Parts may come in any order of rows: put them back.
+        back = torch.cat(list(rows)).argsort().to(padded.device)
+        output = torch.cat(outputs, axis).index_select(axis, back)
+        final = _join_states(states, back)
+        if lengths is not None:
+            output = pack_padded_sequence(output, lengths, batch_first=True, enforce_sorted=False)
+        return output, final
+
+    def _per_row_components(self, x: Any, hx: Any, component: Tensor) -> tuple[Any, Any]:
+        # Fused kernels take one weight for all rows, so rows are sorted by component and run group by group.
+        if isinstance(x, PackedSequence):
+            padded, lengths = pad_packed_sequence(x, batch_first=True)
+        else:
+            padded, lengths = x, None
+        rows, values = [], []
+        for k in component.unique().tolist():
+            spec = current_sampling().replace(n=1, component=int(k))
+            with using(spec):
+                values += self.values(spec)
+            rows.append((component == k).nonzero().squeeze(1).cpu())
+        return self._run_parts(x, padded, lengths, hx, rows, values)
+
+    def _run(self, x: Any, hx: Any, values: dict[str, Tensor]) -> tuple[Any, Any]:
+        weights = [values[name] for name in self.names]
+        data = x.data if isinstance(x, PackedSequence) else x
+        dtype = data.dtype
+        weights = [w if w.dtype == dtype else w.to(dtype) for w in weights]
+        settings = (self.bias, self.num_layers, float(self.dropout), self.training, self.bidirectional)
+        kernel = _KERNELS[self.mode]
+        if isinstance(x, PackedSequence):
+            state = self._state(hx, int(x.batch_sizes[0]), data, x.sorted_indices)
+            y, *final = kernel(data, x.batch_sizes, self._pack(state), weights, *settings)
+            output = PackedSequence(y, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
+            return output, self._unpack([_permute(part, x.unsorted_indices) for part in final])
+        batched = x.dim() == 3
+        if not batched:
+            x = x.unsqueeze(self._row_axis(x))
+            hx = _change_state(hx, lambda part: part.unsqueeze(1))
+        state = self._state(hx, x.shape[self._row_axis(x)], data, None)
+        y, *final = kernel(x, self._pack(state), weights, *settings, self.batch_first)
+        if not batched:
+            y, final = y.squeeze(self._row_axis(x)), [part.squeeze(1) for part in final]
+        return y, self._unpack(final)
+
+    def _state(self, hx: Any, rows: int, like: Tensor, order: Tensor | None) -> list[Tensor]:
+        if hx is not None:
+            return [_permute(part, order) for part in (hx if isinstance(hx, tuple) else (hx,))]
+        layers = self.num_layers * (2 if self.bidirectional else 1)
+        sizes = [self.proj_size or self.hidden_size] + ([self.hidden_size] if self.mode == "LSTM" else [])
+        return [torch.zeros(layers, rows, size, dtype=like.dtype, device=like.device) for size in sizes]
+
+    def _pack(self, state: list[Tensor]) -> Any:
+        return state if self.mode == "LSTM" else state[0]
+
+    def _unpack(self, state: list[Tensor]) -> Any:
+        return tuple(state) if self.mode == "LSTM" else state[0]
+
+
+def _permute(state: Tensor, order: Tensor | None) -> Tensor:
+    return state if order is None else state.index_select(1, order)
+
+
+def _change_state(hx: Any, change: Any) -> Any:
+    if hx is None:
+        return None
+    return tuple(change(part) for part in hx) if isinstance(hx, tuple) else change(hx)
+
+
+def _state_rows(hx: Any, index: Tensor) -> Any:
+    return _change_state(hx, lambda part: part.index_select(1, index.to(part.device)))
+
+
+def _join_states(states: list[Any], order: Tensor) -> Any:
+    if isinstance(states[0], tuple):
+        return tuple(torch.cat(parts, 1).index_select(1, order) for parts in zip(*states))
+    return torch.cat(states, 1).index_select(1, order)

@@ -1,0 +1,355 @@
+"""Linear operators: the maps that are linear in their weight, apart from any distribution on it.
+
+An op knows how to apply one weight (`op(x, weight, bias)`), one weight per sample (`op.stacked`), how to scale the
+features of an input or output (`op.scale_input`, `op.scale_output`), and which entry of the weight meets which input
+and output feature (`op.outer`). It knows nothing of posteriors and estimators.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class LinearOp(ABC):
+    """A map y = op(x, w) + b that is linear in w.
+
+    Attributes:
+        in_features: Number of input features (channels; words of an embedding).
+        out_features: Number of output features.
+    """
+
+    in_features: int
+    out_features: int
+
+    out_axis: ClassVar[int] = 0
+    in_axis: ClassVar[int] = 1
+    index_input: ClassVar[bool] = False
+    groups = 1
+
+    @abstractmethod
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Apply one weight to all rows, by the kernel that the plain module uses."""
+
+    @abstractmethod
+    def batched(self, x: Tensor) -> bool:
+        """Whether x has a batch axis."""
+
+    @abstractmethod
+    def add_feature_axis(self, values: Tensor, ndim: int, batch_dim: int) -> Tensor:
+        """View ``[rows, features]`` so that it broadcasts with an input or output of `ndim` axes."""
+
+    def stacked(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, batch_dim: int = 0) -> Tensor:
+        """Apply ``weight[s]`` (and ``bias[s]``) to the rows of sample s.
+
+        Args:
+            x: ``[S * B, ...]`` at `batch_dim`, sample index outermost.
+            weight: ``[S, *shape]``.
+            bias: ``[S, out]`` or None.
+            batch_dim: Axis of the rows.
+        """
+        parts = x.chunk(weight.shape[0], batch_dim)
+        outputs = [self(part, w, None if bias is None else bias[s]) for s, (part, w) in enumerate(zip(parts, weight))]
+        return torch.cat(outputs, batch_dim)
+
+    def square(self, x: Tensor) -> Tensor:
+        """The input of the variance map: entries squared (an index selects the same row of a variance)."""
+        return x if self.index_input else x.square()
+
+    def scale(self, x: Tensor, factor: Tensor, batch_dim: int = 0) -> Tensor:
+        """Multiply the features of every row by ``factor`` ``[rows or samples, features]``."""
+        rows = expand_rows(factor, x.shape[batch_dim])
+        return x * self.add_feature_axis(rows, x.dim(), batch_dim).to(x.dtype)
+
+    def add_bias(self, y: Tensor, bias: Tensor, batch_dim: int = 0) -> Tensor:
+        """Add a bias ``[out]``, or one per sample ``[S, out]``."""
+        rows = bias.unsqueeze(0) if bias.dim() == 1 else expand_rows(bias, y.shape[batch_dim])
+        return y + self.add_feature_axis(rows, y.dim(), batch_dim).to(y.dtype)
+
+    def outer(self, shape: torch.Size, in_factor: Tensor | None, out_factor: Tensor | None) -> Tensor:
+        """The factor that each weight entry meets: ``in_factor[..., i] * out_factor[..., o]``.
+
+        Args:
+            shape: The weight's shape (its feature axes may be divided by the groups).
+            in_factor: ``[n, in_features]`` or None for ones.
+            out_factor: ``[n, out_features]`` or None for ones.
+
+        Returns:
+            A tensor that broadcasts against ``[n, *shape]``.
+        """
+        result = None
+        for factor, axis in ((in_factor, self.in_axis), (out_factor, self.out_axis)):
+            if factor is not None:
+                spread = self._along(factor, shape, axis)
+                result = spread if result is None else result * spread
+        assert result is not None
+        return result
+
+    def _along(self, factor: Tensor, shape: torch.Size, axis: int) -> Tensor:
+        n, ndim = factor.shape[0], len(shape)
+        if factor.shape[1] == shape[axis]:
+            return factor.view(n, *(shape[axis] if i == axis else 1 for i in range(ndim)))
+        # A grouped convolution stores the features of one group on this axis; the group is that of the other axis.
+        other = self.in_axis if axis == self.out_axis else self.out_axis
+        per_group = factor.view(n, self.groups, shape[axis])
+        spread = per_group.repeat_interleave(shape[other] // self.groups, 1)  # [n, other, axis]
+        return spread.reshape(*spread.shape, *(1 for _ in range(ndim - 2)))
+
+
+def expand_rows(values: Tensor, rows: int) -> Tensor:
+    """Repeat ``[k, ...]`` so that there is one entry per row, each for a run of rows // k neighbours."""
+    count = values.shape[0]
+    if count in (1, rows):
+        return values
+    if rows % count:
+        raise ValueError(
+            f"a batch of {rows} rows does not divide into {count} samples; fold the input with lb.fold(x, {count})"
+        )
+    return values.repeat_interleave(rows // count, 0)
+
+
+@dataclass(frozen=True)
+class Dense(LinearOp):
+    """``x @ w.T + b`` over the last axis, any leading axes (`nn.Linear`)."""
+
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """See `LinearOp`."""
+        return F.linear(x, weight, bias)
+
+    def batched(self, x: Tensor) -> bool:
+        """See `LinearOp`."""
+        return x.dim() > 1
+
+    def add_feature_axis(self, values: Tensor, ndim: int, batch_dim: int) -> Tensor:
+        """See `LinearOp`."""
+        return values.view(*(1,) * batch_dim, values.shape[0], *(1,) * (ndim - 2 - batch_dim), values.shape[1])
+
+    def stacked(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, batch_dim: int = 0) -> Tensor:
+        """See `LinearOp`; one batched matrix product for all samples."""
+        rows = x.movedim(batch_dim, 0)
+        flat = rows.reshape(weight.shape[0], -1, rows.shape[-1])  # [S, B * positions, in]
+        matrix = self._matrix(weight)
+        y = torch.bmm(flat, matrix) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, matrix)
+        return y.reshape(*rows.shape[:-1], -1).movedim(0, batch_dim)
+
+    def _matrix(self, weight: Tensor) -> Tensor:
+        return weight.mT  # [S, in, out]
+
+
+@dataclass(frozen=True)
+class DenseTransposed(Dense):
+    """``x @ w + b``: a dense layer that stores its weight as ``[in, out]`` (transformers' Conv1D)."""
+
+    out_axis: ClassVar[int] = 1
+    in_axis: ClassVar[int] = 0
+
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """See `LinearOp`."""
+        flat = x.reshape(-1, x.shape[-1])
+        y = flat @ weight if bias is None else torch.addmm(bias, flat, weight)
+        return y.view(*x.shape[:-1], -1)
+
+    def _matrix(self, weight: Tensor) -> Tensor:
+        return weight
+
+
+_CONV: dict[tuple[int, bool], Callable[..., Tensor]] = {
+    (1, False): F.conv1d,
+    (2, False): F.conv2d,
+    (3, False): F.conv3d,
+    (1, True): F.conv_transpose1d,
+    (2, True): F.conv_transpose2d,
+    (3, True): F.conv_transpose3d,
+}
+
+
+@dataclass(frozen=True)
+class _Spatial(LinearOp):
+    ndim: int
+    stride: tuple[int, ...]
+    padding: tuple[int, ...] | str
+    dilation: tuple[int, ...]
+    groups: int = 1
+
+    def batched(self, x: Tensor) -> bool:
+        """See `LinearOp`."""
+        return x.dim() == self.ndim + 2
+
+    def add_feature_axis(self, values: Tensor, ndim: int, batch_dim: int) -> Tensor:
+        """See `LinearOp`."""
+        return values.view(*values.shape, *(1,) * self.ndim)
+
+
+@dataclass(frozen=True)
+class Conv(_Spatial):
+    """Convolution in 1 to 3 dimensions, any stride, dilation, groups and padding mode."""
+
+    padding_mode: str = "zeros"
+    pad_amounts: tuple[int, ...] = ()
+
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """See `LinearOp`."""
+        padding = self.padding
+        if self.padding_mode != "zeros":
+            x = F.pad(x, self.pad_amounts, mode=self.padding_mode)
+            padding = (0,) * self.ndim
+        return _CONV[self.ndim, False](x, weight, bias, self.stride, padding, self.dilation, self.groups)
+
+
+@dataclass(frozen=True)
+class ConvTransposed(_Spatial):
+    """Transposed convolution in 1 to 3 dimensions, with output padding."""
+
+    out_axis: ClassVar[int] = 1
+    in_axis: ClassVar[int] = 0
+
+    output_padding: tuple[int, ...] = ()
+
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """See `LinearOp`."""
+        return _CONV[self.ndim, True](
+            x, weight, bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
+        )
+
+
+@dataclass(frozen=True)
+class Lookup(LinearOp):
+    """Rows of a table by index: a one-hot input times the weight (`nn.Embedding`)."""
+
+    padding_idx: int | None = None
+    scale_grad_by_freq: bool = False
+
+    out_axis: ClassVar[int] = 1
+    in_axis: ClassVar[int] = 0
+    index_input: ClassVar[bool] = True
+
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """See `LinearOp`."""
+        return F.embedding(x, weight, self.padding_idx, scale_grad_by_freq=self.scale_grad_by_freq)
+
+    def batched(self, x: Tensor) -> bool:
+        """See `LinearOp`."""
+        return x.dim() > 0
+
+    def add_feature_axis(self, values: Tensor, ndim: int, batch_dim: int) -> Tensor:
+        """See `LinearOp`."""
+        return values.view(*(1,) * batch_dim, values.shape[0], *(1,) * (ndim - 2 - batch_dim), values.shape[1])
+
+
+@dataclass(frozen=True)
+class BagLookup(Lookup):
+    """Sums, means or maxima of rows of a table (`nn.EmbeddingBag`)."""
+
+    mode: str = "mean"
+    include_last_offset: bool = False
+
+    def __call__(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        offsets: Tensor | None = None,
+        per_sample_weights: Tensor | None = None,
+    ) -> Tensor:
+        """See `LinearOp`; `offsets` and `per_sample_weights` as in `nn.EmbeddingBag`."""
+        return F.embedding_bag(
+            x,
+            weight,
+            offsets,
+            scale_grad_by_freq=self.scale_grad_by_freq,
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=self.padding_idx,
+        )
+
+
+_OPS: dict[type[nn.Module], Callable[[Any], LinearOp]] = {}
+
+
+def register_op(*types: type[nn.Module]) -> Callable[[Callable[[Any], LinearOp]], Callable[[Any], LinearOp]]:
+    """Register the function that reads an op off a module of these types (`forward` must be the type's own)."""
+
+    def add(function: Callable[[Any], LinearOp]) -> Callable[[Any], LinearOp]:
+        for kind in types:
+            if kind in _OPS:
+                raise ValueError(f"an op for {kind.__name__} is registered already")
+            _OPS[kind] = function
+        return function
+
+    return add
+
+
+def op_for(module: nn.Module) -> LinearOp | None:
+    """The op of a module, or None where it has none (a subclass with its own `forward` has none)."""
+    for kind in type(module).__mro__:
+        if kind in _OPS:
+            return _OPS[kind](module) if type(module).forward is kind.forward else None
+    if is_transformers_conv1d(module):
+        return DenseTransposed(module.weight.shape[0], module.weight.shape[1])
+    return None
+
+
+def is_transformers_conv1d(module: nn.Module) -> bool:
+    """Whether a module is transformers' Conv1D, without importing transformers."""
+    library = sys.modules.get("transformers.pytorch_utils")
+    return library is not None and type(module) is library.Conv1D
+
+
+@register_op(nn.Linear)
+def _dense(module: nn.Linear) -> LinearOp:
+    return Dense(module.in_features, module.out_features)
+
+
+@register_op(nn.Conv1d, nn.Conv2d, nn.Conv3d)
+def _conv(module: Any) -> LinearOp:
+    return Conv(
+        module.in_channels,
+        module.out_channels,
+        ndim=len(module.kernel_size),
+        stride=module.stride,
+        padding=module.padding,
+        dilation=module.dilation,
+        groups=module.groups,
+        padding_mode=module.padding_mode,
+        pad_amounts=tuple(module._reversed_padding_repeated_twice),
+    )
+
+
+@register_op(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+def _conv_transposed(module: Any) -> LinearOp:
+    return ConvTransposed(
+        module.in_channels,
+        module.out_channels,
+        ndim=len(module.kernel_size),
+        stride=module.stride,
+        padding=module.padding,
+        dilation=module.dilation,
+        groups=module.groups,
+        output_padding=module.output_padding,
+    )
+
+
+@register_op(nn.Embedding)
+def _lookup(module: nn.Embedding) -> LinearOp:
+    return Lookup(module.num_embeddings, module.embedding_dim, module.padding_idx, module.scale_grad_by_freq)
+
+
+@register_op(nn.EmbeddingBag)
+def _bag(module: nn.EmbeddingBag) -> LinearOp:
+    return BagLookup(
+        module.num_embeddings,
+        module.embedding_dim,
+        module.padding_idx,
+        module.scale_grad_by_freq,
+        module.mode,
+        module.include_last_offset,
+    )

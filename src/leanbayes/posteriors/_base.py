@@ -1,0 +1,196 @@
+"""What every posterior offers: draws, a mean, and the views that estimators use."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes import noise
+from leanbayes._sampling import Sampling
+from leanbayes.noise import full_precision
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Mean (None where it is zero) and variance of independent elements, in float32 or float64."""
+
+    mean: Tensor | None
+    var: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """A weight and the scales of its input and output features, one row of scales per draw.
+
+    The drawn weight is ``weight * outer(out_scale, in_scale)``, or ``weight + outer(out_scale, in_scale)`` where
+    `additive`. Scales are ``[draws, features]``; None stands for ones.
+    """
+
+    weight: Tensor
+    in_scale: Tensor | None
+    out_scale: Tensor | None
+    additive: bool = False
+
+
+class Posterior(nn.Module, ABC):
+    """A distribution over one tensor.
+
+    Subclasses give `rsample` and `mean`; the other views are optional. Nothing drawn is kept on the module.
+
+    Attributes:
+        estimators: Names of the estimators that the family admits, preferred first; "weight" is always among them.
+        original: Parameters that came from the plain model (frozen by `freeze=True`).
+        outside_kl: Parameters that no KL term contains (weight decay may act on them).
+        support: ``"real"`` or ``"positive"``.
+        heavy_tailed: Whether the second moment is infinite.
+        has_log_prob: Whether `log_prob` is there, as Monte Carlo KL terms need.
+        components: Number of mixture components, 1 where there is no mixture.
+        shared_index: Whether one component index serves the whole model.
+    """
+
+    estimators: ClassVar[tuple[str, ...]] = ("weight",)
+    original: ClassVar[tuple[str, ...]] = ()
+    outside_kl: ClassVar[tuple[str, ...]] = ()
+    support: ClassVar[str] = "real"
+    heavy_tailed: ClassVar[bool] = False
+    has_log_prob: ClassVar[bool] = False
+    components: int = 1
+    shared_index: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def shape(self) -> torch.Size:
+        """Shape of the tensor that the distribution is over."""
+
+    @abstractmethod
+    def rsample(self, n: int, spec: Sampling) -> Tensor:
+        """Draw n times: ``[n, *shape]``, differentiable in the parameters."""
+
+    @abstractmethod
+    def mean(self, component: int | None = None) -> Tensor:
+        """The mean (of one component, where a shared index chooses among them)."""
+
+    @abstractmethod
+    def set_point_(self, value: Tensor) -> None:
+        """Put the distribution where conversion of a plain weight `value` would, keeping what is learned beside it."""
+
+    def deviation(self, n: int, spec: Sampling) -> Tensor:
+        """Draws less the mean: ``[n, *shape]``."""
+        return self.rsample(n, spec) - self.mean()
+
+    def moments(self) -> Moments:
+        """Mean and variance of the elements, where they are independent."""
+        raise NotImplementedError(f"{type(self).__name__} has no independent elements with known moments")
+
+    def factors(self, rows: int, spec: Sampling) -> Factors:
+        """A weight and feature scales, one draw per row."""
+        raise NotImplementedError(f"{type(self).__name__} is not made of feature scales")
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Elementwise log density at ``[..., *shape]``."""
+        raise NotImplementedError(f"{type(self).__name__} has no density")
+
+    def deterministic(self) -> bool:
+        """Whether all draws (of one component) are equal, as for Dirac components."""
+        return False
+
+
+def inverse_softplus(value: Tensor) -> Tensor:
+    """X with softplus(x) = value, accurate for small values."""
+    return value + torch.log(-torch.expm1(-value))
+
+
+def initial_raw(loc: Tensor, scale: float) -> nn.Parameter:
+    """A parameter of the shape of `loc` whose softplus is `scale`."""
+    raw = inverse_softplus(torch.tensor(scale, dtype=torch.float64))
+    return nn.Parameter(torch.full_like(loc.detach(), float(raw)))
+
+
+class Elementwise(Posterior):
+    """Independent elements ``transform(loc + scale * noise)``; subclasses give `scale`.
+
+    Args:
+        loc: Initial location; an `nn.Parameter` is used as it is, so that tied and optimised weights stay so.
+    """
+
+    original = ("loc",)
+    has_log_prob = True
+    draw_noise: ClassVar[Callable[..., Tensor]] = staticmethod(noise.normal)
+
+    def __init__(self, loc: Tensor) -> None:
+        super().__init__()
+        self.loc = loc if isinstance(loc, nn.Parameter) else nn.Parameter(loc.detach().clone())
+
+    @property
+    def shape(self) -> torch.Size:
+        """See `Posterior`."""
+        return self.loc.shape
+
+    @abstractmethod
+    def scale(self) -> Tensor:
+        """Scale of each element, in float32 at least."""
+
+    def transform(self, value: Tensor) -> Tensor:
+        """Map from the location-scale variable to the tensor's element."""
+        return value
+
+    def rsample(self, n: int, spec: Sampling) -> Tensor:
+        """See `Posterior`."""
+        eps = self.draw_noise((n, *self.shape), self.loc, spec)
+        return self.transform(full_precision(self.loc) + self.scale() * eps)
+
+    def rsample_rows(self, index: Tensor, spec: Sampling) -> Tensor:
+        """Draw ``[rows, d]`` from the components ``index`` ``[rows]`` of stacked parameters ``[K, d]``."""
+        eps = self.draw_noise((index.shape[0], *self.shape[1:]), self.loc, spec)
+        return self.transform(full_precision(self.loc)[index] + self.scale()[index] * eps)
+
+    def mean(self, component: int | None = None) -> Tensor:
+        """See `Posterior`."""
+        return self.loc
+
+    def set_point_(self, value: Tensor) -> None:
+        """See `Posterior`."""
+        with torch.no_grad():
+            self.loc.copy_(value)
+
+
+class Dirac(Posterior):
+    """A point mass: an ordinary parameter, stacked ``[K, d]`` where it is one of the factors of a mixture."""
+
+    original = ("loc",)
+    outside_kl = ("loc",)
+
+    def __init__(self, loc: Tensor) -> None:
+        super().__init__()
+        self.loc = loc if isinstance(loc, nn.Parameter) else nn.Parameter(loc.detach().clone())
+
+    @property
+    def shape(self) -> torch.Size:
+        """See `Posterior`."""
+        return self.loc.shape
+
+    def rsample(self, n: int, spec: Sampling) -> Tensor:
+        """See `Posterior`."""
+        return self.loc.expand(n, *self.shape)
+
+    def rsample_rows(self, index: Tensor, spec: Sampling) -> Tensor:
+        """The points of the components ``index`` ``[rows]``."""
+        return self.loc[index]
+
+    def mean(self, component: int | None = None) -> Tensor:
+        """See `Posterior`."""
+        return self.loc
+
+    def set_point_(self, value: Tensor) -> None:
+        """See `Posterior`."""
+        with torch.no_grad():
+            self.loc.copy_(value)
+
+    def deterministic(self) -> bool:
+        """See `Posterior`."""
+        return True

@@ -1,0 +1,106 @@
+"""The k-tied Normal: mean-field whose standard deviations are a product of two matrices of rank k."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes.methods import Method, check_choice, check_count, check_positive, check_prior, register_posterior
+from leanbayes.noise import full_precision
+from leanbayes.posteriors._gaussian import GaussianPosterior
+from leanbayes.posteriors.mean_field import GAUSSIAN_ESTIMATORS, MeanField, MeanFieldPosterior
+from leanbayes.priors import Normal, Prior
+
+if TYPE_CHECKING:
+    from leanbayes.groups import ComponentGroup
+    from leanbayes.ops import LinearOp
+    from leanbayes.posteriors._base import Posterior
+
+# Noise on the initial log factors, without which the k columns would stay equal (Swiatkowski et al. 2020).
+_INIT_NOISE = 0.1
+
+
+class KTiedPosterior(GaussianPosterior):
+    """N(loc, std^2) with the matrix of standard deviations ``std = exp(log_u) @ exp(log_v).T``.
+
+    The weight is seen as a matrix of output features by everything else (a convolution's inputs and kernel positions).
+
+    Args:
+        value: The mean.
+        rank: Number k of columns of u and v.
+        init_std: Initial standard deviation, on average.
+        out_axis: Axis of the output features.
+    """
+
+    def __init__(self, value: Tensor, rank: int, init_std: float, out_axis: int = 0) -> None:
+        super().__init__(value)
+        self.out_axis = out_axis
+        rows = self.loc.shape[out_axis]
+        columns = self.loc.numel() // rows
+        start = 0.5 * (math.log(init_std) - math.log(rank))
+        like = self.loc.detach()
+        self.log_u = nn.Parameter(start + _INIT_NOISE * torch.randn(rows, rank, dtype=like.dtype, device=like.device))
+        self.log_v = nn.Parameter(
+            start + _INIT_NOISE * torch.randn(columns, rank, dtype=like.dtype, device=like.device)
+        )
+
+    def scale(self) -> Tensor:
+        """See `Elementwise`."""
+        matrix = full_precision(self.log_u).exp() @ full_precision(self.log_v).exp().mT  # [out, rest]
+        shape = list(self.loc.shape)
+        out = shape.pop(self.out_axis)
+        return matrix.view(out, *shape).movedim(0, self.out_axis)
+
+
+@register_posterior("KTied")
+@dataclass(frozen=True)
+class KTied(Method):
+    """The k-tied Normal (Swiatkowski et al. 2020): w ~ N(loc, (u v^T)^2) with u [out, k] and v [rest, k].
+
+    A layer whose smaller side is under the rank becomes mean-field and is listed by `summary`.
+
+    Args:
+        rank: The number k.
+        prior: Prior of each weight.
+        estimator: "auto", "local" (local reparameterisation), "flipout" or "weight".
+        init_std: Initial standard deviation.
+        bias: "point" leaves biases as they are, "same" makes them mean-field.
+    """
+
+    rank: int = 2
+    prior: Prior = field(default_factory=lambda: Normal(0.0, 0.3))
+    estimator: str = "auto"
+    init_std: float = 0.01
+    bias: str = "point"
+
+    def __post_init__(self) -> None:
+        check_count(self, rank=self.rank)
+        check_prior(self, self.prior)
+        check_choice(self, GAUSSIAN_ESTIMATORS, estimator=self.estimator)
+        check_positive(self, init_std=self.init_std)
+        check_choice(self, ("point", "same"), bias=self.bias)
+
+    def build(self, value: Tensor, op: LinearOp | None, group: ComponentGroup | None = None) -> Posterior:
+        """See `Method`."""
+        return KTiedPosterior(value, self.rank, self.init_std, 0 if op is None else op.out_axis)
+
+    def build_bias(self, value: Tensor, group: ComponentGroup | None = None) -> Posterior | None:
+        """See `Method`."""
+        return MeanFieldPosterior(value, self.init_std) if self.bias == "same" else None
+
+    def bind_prior(self, value: Tensor, fan: int) -> Prior:
+        """See `Method`."""
+        return self.prior.bind(value, fan)
+
+    def fallback(self, value: Tensor, op: LinearOp | None) -> tuple[Method, str] | None:
+        """See `Method`."""
+        rows = value.shape[0 if op is None else op.out_axis]
+        smaller = min(rows, value.numel() // max(rows, 1))
+        if smaller >= self.rank:
+            return None
+        plain = MeanField(prior=self.prior, estimator=self.estimator, init_std=self.init_std, bias=self.bias)
+        return plain, f"its smaller side of {smaller} is under the rank {self.rank}, so it is mean-field"

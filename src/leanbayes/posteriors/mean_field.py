@@ -1,0 +1,77 @@
+"""Gaussian mean-field: a mean and a standard deviation per weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from leanbayes.methods import Method, check_choice, check_positive, check_prior, register_posterior
+from leanbayes.noise import full_precision
+from leanbayes.posteriors._base import initial_raw
+from leanbayes.posteriors._gaussian import GaussianPosterior
+from leanbayes.priors import Normal, Prior
+
+if TYPE_CHECKING:
+    from leanbayes.groups import ComponentGroup
+    from leanbayes.ops import LinearOp
+    from leanbayes.posteriors._base import Posterior
+
+GAUSSIAN_ESTIMATORS = ("auto", "local", "weight", "flipout")
+
+
+class MeanFieldPosterior(GaussianPosterior):
+    """N(loc, std^2) with a free standard deviation per element, std = softplus(raw_std).
+
+    Args:
+        value: The mean.
+        init_std: Initial standard deviation.
+    """
+
+    def __init__(self, value: Tensor, init_std: float) -> None:
+        super().__init__(value)
+        self.raw_std = initial_raw(self.loc, init_std)
+
+    def scale(self) -> Tensor:
+        """See `Elementwise`."""
+        return F.softplus(full_precision(self.raw_std))
+
+
+@register_posterior("MeanField")
+@dataclass(frozen=True)
+class MeanField(Method):
+    """Gaussian mean-field: w ~ N(loc, std^2), independent elements; doubles the parameters.
+
+    With ``prior=LogUniform()`` it is the "additive" parameterisation of Variance Networks.
+
+    Args:
+        prior: Prior of each weight.
+        estimator: "auto", "local" (local reparameterisation), "flipout" or "weight".
+        init_std: Initial standard deviation.
+        bias: "point" leaves biases as they are, "same" gives them the same treatment.
+    """
+
+    prior: Prior = field(default_factory=lambda: Normal(0.0, 0.3))
+    estimator: str = "auto"
+    init_std: float = 0.01
+    bias: str = "point"
+
+    def __post_init__(self) -> None:
+        check_prior(self, self.prior)
+        check_choice(self, GAUSSIAN_ESTIMATORS, estimator=self.estimator)
+        check_positive(self, init_std=self.init_std)
+        check_choice(self, ("point", "same"), bias=self.bias)
+
+    def build(self, value: Tensor, op: LinearOp | None, group: ComponentGroup | None = None) -> Posterior:
+        """See `Method`."""
+        return MeanFieldPosterior(value, self.init_std)
+
+    def build_bias(self, value: Tensor, group: ComponentGroup | None = None) -> Posterior | None:
+        """See `Method`."""
+        return MeanFieldPosterior(value, self.init_std) if self.bias == "same" else None
+
+    def bind_prior(self, value: Tensor, fan: int) -> Prior:
+        """See `Method`."""
+        return self.prior.bind(value, fan)

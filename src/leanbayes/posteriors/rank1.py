@@ -1,0 +1,296 @@
+"""Rank-1 posteriors: distributions on two vectors that scale a shared weight; BatchEnsemble is the Dirac case."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes._kl import kl_divergence, why_infinite
+from leanbayes._sampling import Sampling
+from leanbayes.methods import Method, check_choice, check_count, check_positive, check_prior, register_posterior
+from leanbayes.posteriors._base import Dirac, Factors, Posterior
+from leanbayes.posteriors._factors import CauchyPosterior, HalfCauchyPosterior, LogNormalPosterior
+from leanbayes.posteriors.mean_field import MeanFieldPosterior
+from leanbayes.priors import Cauchy, HalfCauchy, Normal, Prior
+
+if TYPE_CHECKING:
+    from leanbayes.groups import ComponentGroup
+    from leanbayes.ops import LinearOp
+
+_FAMILIES: dict[str, Any] = {
+    "normal": MeanFieldPosterior,
+    "cauchy": CauchyPosterior,
+    "lognormal": LogNormalPosterior,
+    "halfcauchy": HalfCauchyPosterior,
+    "delta": lambda value, scale: Dirac(value),
+}
+# The authors' start: dropout rate 1e-3 as a standard deviation, sqrt(p / (1 - p)).
+_DEFAULT_STD = math.sqrt(1e-3 / (1 - 1e-3))
+
+
+class Rank1Posterior(Posterior):
+    """``W * r s^T`` or ``W + r s^T`` with K components of r ``[K, out]`` and s ``[K, in]``, and a shared point W.
+
+    Args:
+        value: The shared weight W.
+        op: The layer's op.
+        group: Owner of the component index.
+        output: Distribution of r.
+        input: Distribution of s.
+        output_prior: Bound prior of r, None where it is a point.
+        input_prior: Bound prior of s, None where it is a point.
+        additive: Whether r s^T is added to W or multiplies it.
+    """
+
+    estimators = ("rank1", "weight")
+    original = ("weight",)
+    outside_kl = ("weight",)
+    shared_index = True
+
+    def __init__(
+        self,
+        value: Tensor,
+        op: LinearOp,
+        group: ComponentGroup,
+        output: Any,
+        input: Any,
+        output_prior: Prior | None,
+        input_prior: Prior | None,
+        additive: bool,
+    ) -> None:
+        super().__init__()
+        self.weight = value if isinstance(value, nn.Parameter) else nn.Parameter(value.detach().clone())
+        self.op = op
+        self.output = output
+        self.input = input
+        self.output_prior = output_prior
+        self.input_prior = input_prior
+        self.additive = additive
+        self.components = group.components
+        # Not a submodule: the group belongs to the model, and a layer's state dict lists what the layer owns.
+        self._group = (group,)
+
+    @property
+    def group(self) -> ComponentGroup:
+        """Owner of the component index."""
+        return self._group[0]
+
+    @property
+    def shape(self) -> torch.Size:
+        """See `Posterior`."""
+        return self.weight.shape
+
+    def rsample(self, n: int, spec: Sampling) -> Tensor:
+        """See `Posterior`."""
+        index = self.group.index(n, self.weight, spec)
+        return self._combine(self.input.rsample_rows(index, spec), self.output.rsample_rows(index, spec))
+
+    def factors(self, rows: int, spec: Sampling) -> Factors:
+        """See `Posterior`; each row draws its own factors of its sample's component."""
+        if spec.joint:
+            index = self.group.index(rows, self.weight, spec)
+        else:
+            index = self.group.row_index(rows, self.weight, spec)
+        r, s = self.output.rsample_rows(index, spec), self.input.rsample_rows(index, spec)
+        return Factors(self.weight, in_scale=s, out_scale=r, additive=self.additive)
+
+    def mean(self, component: int | None = None) -> Tensor:
+        """See `Posterior`."""
+        component = 0 if component is None else component
+        if not 0 <= component < self.components:
+            raise ValueError(f"component={component} does not exist; there are {self.components}, counted from 0")
+        picked = slice(component, component + 1)
+        return self._combine(self.input.mean()[picked], self.output.mean()[picked])[0].to(self.weight.dtype)
+
+    def _combine(self, s: Tensor, r: Tensor) -> Tensor:
+        product = self.op.outer(self.shape, s, r)  # [n, *shape], or broadcastable to it
+        return self.weight + product if self.additive else self.weight * product
+
+    def set_point_(self, value: Tensor) -> None:
+        """See `Posterior`."""
+        with torch.no_grad():
+            self.weight.copy_(value)
+
+    def deterministic(self) -> bool:
+        """See `Posterior`."""
+        return self.output.deterministic() and self.input.deterministic()
+
+    def factor_kl(self, mixture: str) -> Tensor:
+        """Sum of the components' divergences, or their mean."""
+        total = kl_divergence(self.output, self.output_prior) + kl_divergence(self.input, self.input_prior)
+        return total if mixture == "sum" else total / self.components
+
+    def random_factors(self) -> list[tuple[Any, Prior]]:
+        """The factors that are no points, with their priors."""
+        pairs = ((self.output, self.output_prior), (self.input, self.input_prior))
+        return [(q, p) for q, p in pairs if p is not None]
+
+
+def joint_kl(posteriors: list[Rank1Posterior]) -> Tensor:
+    """Monte Carlo estimate of KL(mixture || prior) over all layers jointly, one draw from each component.
+
+    ``1/K sum_k [log(1/K sum_j q_j(z_k)) - log p(z_k)]`` with z_k ~ q_k; points count 0.
+    """
+    components = posteriors[0].components
+    index = torch.arange(components, device=posteriors[0].weight.device)
+    log_q = log_p = torch.zeros((), device=posteriors[0].weight.device)
+    for posterior in posteriors:
+        for q, p in posterior.random_factors():
+            z = q.rsample_rows(index, Sampling(n=components))  # [K, d], row k from component k
+            log_q = log_q + q.log_prob(z.unsqueeze(1)).sum(-1)  # [K draws, K components]
+            log_p = log_p + p.log_prob(z).sum(-1)
+    if log_q.dim() == 0:
+        return log_q
+    return (torch.logsumexp(log_q, 1) - math.log(components) - log_p).mean()
+
+
+@register_posterior("Rank1")
+@dataclass(frozen=True)
+class Rank1(Method):
+    """A rank-1 BNN (Dusenberry et al. 2020): w = W * r s^T with a K-component mixture over r (output) and s (input).
+
+    One component index serves the whole model. Biases and norms are shared points.
+
+    Args:
+        components: Number K of mixture components.
+        posterior: "normal", "cauchy", "lognormal", "halfcauchy" or "delta" (points).
+        prior: Prior of the factors; None is Cauchy(1, 0.1) for "cauchy", HalfCauchy(1) for "halfcauchy", else
+            Normal(1, 0.1).
+        on: Which vectors are random: "both", "input" or "output"; the other one has K point estimates.
+        form: "multiplicative", or "additive": W + r s^T with r started at 0 and its prior centred there.
+        random_sign: Probability that an entry starts at +1 and not at -1; 0.5 is the papers' from-scratch setting.
+        init_std: Initial standard deviation (scale) of the factors, None for the authors' 0.0316. A half-Cauchy has
+            its median for a scale and ignores it.
+        init_spread: Spread of the components' initial means; component 0 keeps the exact start.
+    """
+
+    components: int = 4
+    posterior: str = "normal"
+    prior: Prior | None = None
+    on: str = "both"
+    form: str = "multiplicative"
+    random_sign: float = 1.0
+    init_std: float | None = None
+    init_spread: float = 0.0
+    estimator: str = "auto"
+
+    scope: ClassVar[str | None] = "model"
+
+    def __post_init__(self) -> None:
+        check_count(self, components=self.components)
+        check_choice(self, tuple(_FAMILIES), posterior=self.posterior)
+        check_choice(self, ("both", "input", "output"), on=self.on)
+        check_choice(self, ("multiplicative", "additive"), form=self.form)
+        check_choice(self, ("auto", "rank1", "weight"), estimator=self.estimator)
+        if self.init_std is not None:
+            check_positive(self, init_std=self.init_std)
+        if not 0 <= self.random_sign <= 1:
+            raise ValueError(f"{type(self).__name__}(random_sign=...) is a probability, not {self.random_sign!r}")
+        if self.init_spread < 0:
+            raise ValueError(f"{type(self).__name__}(init_spread=...) cannot be negative, got {self.init_spread!r}")
+        if self.posterior in ("lognormal", "halfcauchy"):
+            if self.random_sign != 1:
+                raise ValueError(
+                    f"a {self.posterior} factor is positive: random_sign must be 1, not {self.random_sign}"
+                )
+            if self.form == "additive":
+                raise ValueError(
+                    f"a {self.posterior} factor cannot start at 0; form='additive' needs another posterior"
+                )
+        if self.prior is not None:
+            check_prior(self, self.prior)
+        if self.posterior != "delta":
+            probe = _FAMILIES[self.posterior](torch.ones(1, 1), 0.1)
+            problem = why_infinite(probe, self.factor_prior().bind(torch.ones(1, 1), 1))
+            if problem is not None:
+                raise ValueError(problem)
+
+    def factor_prior(self) -> Prior:
+        """The prior of the factors, the default where none is given."""
+        if self.prior is not None:
+            return self.prior
+        if self.posterior == "cauchy":
+            return Cauchy(1.0, 0.1)
+        return HalfCauchy(1.0) if self.posterior == "halfcauchy" else Normal(1.0, 0.1)
+
+    def build(self, value: Tensor, op: LinearOp | None, group: ComponentGroup | None = None) -> Posterior:
+        """See `Method`."""
+        assert op is not None and group is not None
+        additive = self.form == "additive"
+        # The sizes of the weight, not of the op: an embedding without its padding row has one input fewer.
+        in_size, out_size = op.in_features, op.out_features
+        if op.index_input:
+            in_size = value.shape[op.in_axis]
+        output, output_prior = self._factor(out_size, value, self.on in ("both", "output"), zero=additive)
+        input_, input_prior = self._factor(in_size, value, self.on in ("both", "input"), zero=False)
+        return Rank1Posterior(value, op, group, output, input_, output_prior, input_prior, additive)
+
+    def _factor(self, size: int, like: Tensor, random: bool, zero: bool) -> tuple[Posterior, Prior | None]:
+        options = {"dtype": like.dtype, "device": like.device}
+        start = torch.where(torch.rand(self.components, size, device=like.device) < self.random_sign, 1.0, -1.0)
+        start = start.to(like.dtype)
+        spread = self.init_spread * torch.randn(self.components, size, **options)
+        spread[0] = 0
+        if zero:
+            start = spread
+        else:
+            # A positive factor must stay so: its spread is one of logarithms.
+            start = start * (spread.exp() if self.posterior in ("lognormal", "halfcauchy") else 1 + spread)
+        if not random or self.posterior == "delta":
+            return Dirac(start), None
+        prior = self.factor_prior()
+        if zero:
+            centre = {"mean": 0.0} if hasattr(prior, "mean") else {"loc": 0.0} if hasattr(prior, "loc") else {}
+            prior = dataclasses.replace(prior, **centre)  # pyright: ignore[reportArgumentType]
+        scale = _DEFAULT_STD if self.init_std is None else self.init_std
+        return _FAMILIES[self.posterior](start, scale), prior.bind(start, size)
+
+    def bind_prior(self, value: Tensor, fan: int) -> Prior | None:
+        """See `Method`; the posterior keeps the priors of its factors."""
+        return None
+
+
+@register_posterior("BatchEnsemble")
+@dataclass(frozen=True)
+class BatchEnsemble(Method):
+    """BatchEnsemble (Wen et al. 2020): `Rank1` with Dirac components; no KL.
+
+    Args:
+        components: Number K of members.
+        random_sign: Probability that an entry starts at +1 and not at -1.
+        init_spread: Spread of the members' initial factors around 1; member 0 starts at exactly 1.
+    """
+
+    components: int = 4
+    random_sign: float = 1.0
+    init_spread: float = 0.1
+    estimator: str = "auto"
+
+    scope: ClassVar[str | None] = "model"
+
+    def __post_init__(self) -> None:
+        check_count(self, components=self.components)
+        self.as_rank1()
+
+    def as_rank1(self) -> Rank1:
+        """The same as a `Rank1`."""
+        return Rank1(
+            components=self.components,
+            posterior="delta",
+            random_sign=self.random_sign,
+            init_spread=self.init_spread,
+            estimator=self.estimator,
+        )
+
+    def build(self, value: Tensor, op: LinearOp | None, group: ComponentGroup | None = None) -> Posterior:
+        """See `Method`."""
+        return self.as_rank1().build(value, op, group)
+
+    def bind_prior(self, value: Tensor, fan: int) -> Prior | None:
+        """See `Method`."""
+        return None

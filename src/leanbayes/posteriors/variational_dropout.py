@@ -1,0 +1,98 @@
+"""Variational dropout: Gaussian noise proportional to the weight, with a shared rate alpha."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes.methods import Method, check_choice, check_prior, register_posterior
+from leanbayes.noise import full_precision
+from leanbayes.posteriors._gaussian import GaussianPosterior
+from leanbayes.posteriors.mean_field import GAUSSIAN_ESTIMATORS
+from leanbayes.priors import LogUniform, Prior
+
+if TYPE_CHECKING:
+    from leanbayes.groups import ComponentGroup
+    from leanbayes.ops import LinearOp
+    from leanbayes.posteriors._base import Posterior
+
+# The published code keeps log alpha in this range; beyond it exp() has nothing to say in float32.
+_LOG_ALPHA_LIMIT = 20.0
+
+
+class VariationalDropoutPosterior(GaussianPosterior):
+    """N(loc, alpha loc^2) with one alpha per layer, output neuron or weight.
+
+    Args:
+        value: The mean.
+        share: "layer", "neuron" or "weight".
+        init_log_alpha: Initial log alpha.
+        op: The layer's op, which says where the output neurons are.
+    """
+
+    def __init__(self, value: Tensor, share: str, init_log_alpha: float, op: LinearOp | None = None) -> None:
+        super().__init__(value)
+        self.share = share
+        self.op = op
+        shapes = {"layer": (), "neuron": (self.loc.shape[0] if op is None else op.out_features,), "weight": self.shape}
+        like = self.loc.detach()
+        self.raw_log_alpha = nn.Parameter(
+            torch.full(shapes[share], float(init_log_alpha), dtype=like.dtype, device=like.device)
+        )
+
+    def shared_log_alpha(self) -> Tensor:
+        """Log alpha as it is shared: a scalar, ``[out]``, or one per weight."""
+        return full_precision(self.raw_log_alpha).clamp(-_LOG_ALPHA_LIMIT, _LOG_ALPHA_LIMIT)
+
+    def log_alpha(self) -> Tensor:
+        """Log alpha of each weight, broadcastable to its shape."""
+        shared = self.shared_log_alpha()
+        if self.share != "neuron":
+            return shared
+        if self.op is None:
+            return shared.view(-1, *(1,) * (self.loc.dim() - 1))
+        return self.op.outer(self.shape, None, shared.unsqueeze(0)).squeeze(0)
+
+    def scale(self) -> Tensor:
+        """See `Elementwise`."""
+        return (0.5 * self.log_alpha()).exp() * full_precision(self.loc).abs()
+
+
+@register_posterior("VariationalDropout")
+@dataclass(frozen=True)
+class VariationalDropout(Method):
+    """Variational dropout (Variance Networks, eq. 14): w ~ N(loc, alpha loc^2).
+
+    Trained long enough, some layers' alpha goes to infinity: they become variance layers.
+
+    Args:
+        share: One alpha per "layer", output "neuron" or "weight".
+        prior: `LogUniform()`, `StudentT(1e-16)` or `ARD()`; other priors of a Gaussian work too.
+        estimator: "auto", "local" (local reparameterisation), "flipout" or "weight".
+        init_log_alpha: Initial log alpha.
+    """
+
+    share: str = "layer"
+    prior: Prior = field(default_factory=LogUniform)
+    estimator: str = "auto"
+    init_log_alpha: float = -5.0
+
+    def __post_init__(self) -> None:
+        check_choice(self, ("layer", "neuron", "weight"), share=self.share)
+        check_prior(self, self.prior)
+        check_choice(self, GAUSSIAN_ESTIMATORS, estimator=self.estimator)
+        if not -_LOG_ALPHA_LIMIT <= self.init_log_alpha <= _LOG_ALPHA_LIMIT:
+            raise ValueError(
+                f"VariationalDropout(init_log_alpha=...) takes a number from -20 to 20, not {self.init_log_alpha!r}"
+            )
+
+    def build(self, value: Tensor, op: LinearOp | None, group: ComponentGroup | None = None) -> Posterior:
+        """See `Method`."""
+        return VariationalDropoutPosterior(value, self.share, self.init_log_alpha, op)
+
+    def bind_prior(self, value: Tensor, fan: int) -> Prior:
+        """See `Method`."""
+        return self.prior.bind(value, fan)
