@@ -52,7 +52,7 @@ def why_infinite(q: Posterior, p: Prior | None) -> str | None:
         return None
     name, prior = type(q).__name__.removesuffix("Posterior"), type(p).__name__
     if not p.proper or not q.has_log_prob:
-        return f"no KL divergence of a {name} posterior from a {prior} prior is known; choose another prior"
+        return f"no KL divergence of a {name} posterior from the prior {prior} is known; choose another prior"
     if q.heavy_tailed and not p.heavy_tailed:
         return f"a {name} posterior under a {prior} prior has an infinite KL divergence; choose a heavy-tailed prior"
     if q.support == "real" and p.support == "positive":
@@ -104,6 +104,30 @@ def random_parameters(model: nn.Module) -> Iterator[Any]:
             yield module
 
 
+def _owners(model: nn.Module) -> list[nn.Module]:
+    """The modules that report a divergence, each once; what is inside an ensemble is the ensemble's to report."""
+    from leanbayes.nn.ensemble import Ensemble
+    from leanbayes.parameter import RandomParameter
+    from leanbayes.posteriors.patch import PatchGroup
+
+    hidden = {id(m) for e in model.modules() if isinstance(e, Ensemble) for m in e.modules() if m is not e}
+    kinds = (Ensemble, RandomParameter, PatchGroup)
+    return [m for m in model.modules() if isinstance(m, kinds) and id(m) not in hidden]
+
+
+def shared_components(model: nn.Module) -> int:
+    """Number of components of the index that serves the whole model, 1 where there is none."""
+    from leanbayes.nn.ensemble import Ensemble
+
+    for module in model.modules():
+        if isinstance(module, Ensemble):
+            return module.components
+    for parameter in random_parameters(model):
+        if parameter.posterior.shared_index:
+            return parameter.posterior.components
+    return 1
+
+
 def kl(model: nn.Module, mixture: Mixture = "mean", *, constant: bool | None = None) -> Tensor:
     """The total KL divergence of a model in nats: one float32 scalar, each distinct distribution counted once.
 
@@ -121,26 +145,25 @@ def kl(model: nn.Module, mixture: Mixture = "mean", *, constant: bool | None = N
         True
     """
     from leanbayes.nn.ensemble import Ensemble
-    from leanbayes.posteriors.patch import PatchGroup
+    from leanbayes.parameter import RandomParameter
     from leanbayes.posteriors.rank1 import Rank1Posterior, joint_kl
 
     if mixture not in ("mean", "sum", "joint"):
         raise ValueError(f"mixture is 'mean', 'sum' or 'joint', not {mixture!r}")
     terms: list[Tensor] = []
-    ensemble = model if isinstance(model, Ensemble) else None
-    if ensemble is not None:
-        terms.append(ensemble.member_kl(mixture, constant))
-    else:
-        rank1 = []
-        for parameter in random_parameters(model):
-            if mixture == "joint" and isinstance(parameter.posterior, Rank1Posterior):
-                rank1.append(parameter.posterior)
-            else:
-                terms.append(parameter.kl(mixture, constant))
-        if rank1:
-            terms.append(joint_kl(rank1))
-        terms += [group.kl() for group in model.modules() if isinstance(group, PatchGroup)]
+    joint: list[Rank1Posterior] = []
+    for owner in _owners(model):
+        if isinstance(owner, Ensemble):
+            terms.append(owner.member_kl(mixture, constant))
+        elif not isinstance(owner, RandomParameter):
+            terms.append(owner.kl())  # pyright: ignore[reportCallIssue]
+        elif mixture == "joint" and isinstance(owner.posterior, Rank1Posterior):
+            joint.append(owner.posterior)
+        else:
+            terms.append(owner.kl(mixture, constant))
+    if joint:
+        terms.append(joint_kl(joint))
+    device = next(model.parameters(), torch.zeros(())).device
     if not terms:
-        reference = next(model.parameters(), torch.zeros(()))
-        return torch.zeros((), device=reference.device)
-    return torch.stack([term.float().to(terms[0].device) for term in terms]).sum()
+        return torch.zeros((), device=device)
+    return torch.stack([term.float().to(device) for term in terms]).sum()

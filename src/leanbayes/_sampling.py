@@ -19,14 +19,14 @@ class Frame:
     """What the layers share during one forward pass, or during one `sampling(hold=True)` context.
 
     Attributes:
-        components: The component index ``[n]`` of each mixture group, by ``id(group)``.
-        draws: Draws that must be the same wherever they are used, by ``id(owner)``.
+        components: The component index ``[n]`` of each mixture group, by ``id(group)`` and n.
+        draws: Draws that must be the same wherever they are used, by ``id(owner)``, kind and n.
         changed_norms: Batch norms that use per-sample statistics while the frame lasts.
     """
 
-    def __init__(self, components: dict[int, Tensor] | None = None, draws: dict[int, Any] | None = None) -> None:
-        self.components: dict[int, Tensor] = {} if components is None else components
-        self.draws: dict[int, Any] = {} if draws is None else draws
+    def __init__(self, components: dict[Any, Tensor] | None = None, draws: dict[Any, Any] | None = None) -> None:
+        self.components: dict[Any, Tensor] = {} if components is None else components
+        self.draws: dict[Any, Any] = {} if draws is None else draws
         self.changed_norms: list[Any] = []
 
     def copy(self) -> Frame:
@@ -144,7 +144,7 @@ class FrameOpener:
         if spec.bn == "per_sample" and spec.n > 1:
             from leanbayes.nn.batchnorm import use_per_sample_statistics
 
-            frame.changed_norms = use_per_sample_statistics(module, spec.n)
+            frame.changed_norms = use_per_sample_statistics(module.modules())
         _FRAMES.append(frame)
 
 
@@ -266,9 +266,42 @@ def checkpoint_contexts() -> tuple[AbstractContextManager, AbstractContextManage
     this function so that the second run draws as the first did:
     ``checkpoint(block, x, use_reentrant=False, context_fn=lb.checkpoint_contexts)``.
     """
-    frame = current_frame()
-    state = current_sampling().replace(held=None)
-    return nullcontext(), using(state, Frame() if frame is None else frame.copy())
+    return nullcontext(), _Rerun()
+
+
+class _Rerun:
+    """Context manager that puts in force, as often as it is entered, the state that there was when it was made."""
+
+    def __init__(self) -> None:
+        self.state = _with_copied_generators(current_sampling().replace(held=None))
+        frame = current_frame()
+        self.frame = None if frame is None else frame.copy()
+        self.norms = [] if frame is None else list(frame.changed_norms)
+        self.changed: list[Any] = []
+
+    def __enter__(self) -> None:
+        from leanbayes.nn.batchnorm import use_per_sample_statistics
+
+        _STATES.append(_with_copied_generators(self.state))
+        if self.frame is not None:
+            _FRAMES.append(self.frame.copy())
+        self.changed = use_per_sample_statistics(self.norms)
+
+    def __exit__(self, *error: object) -> None:
+        from leanbayes.nn.batchnorm import use_pooled_statistics
+
+        use_pooled_statistics(self.changed)
+        if self.frame is not None:
+            _FRAMES.pop()
+        _STATES.pop()
+
+
+def _with_copied_generators(state: Sampling) -> Sampling:
+    one, many = state.generator, state.generators
+    return state.replace(
+        generator=None if one is None else one.clone_state(),
+        generators=None if many is None else tuple(generator.clone_state() for generator in many),
+    )
 
 
 def fold(x: Any, n: int, batch_dim: int = 0) -> Any:

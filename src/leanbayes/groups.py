@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from leanbayes import noise
 from leanbayes._sampling import Sampling, current_frame
-from leanbayes.noise import full_precision
-from leanbayes.ops import expand_rows
+from leanbayes.ops import rows_per_sample
 
 
 class ComponentGroup(nn.Module):
@@ -26,32 +28,39 @@ class ComponentGroup(nn.Module):
         self.name = name
         self.logits = nn.Parameter(torch.zeros(components)) if learn_mixing else None
 
-    def probs(self, like: Tensor) -> Tensor:
-        """Mixing probabilities ``[K]`` on the device of `like`."""
+    def log_probs(self, like: Tensor) -> Tensor:
+        """Logarithms of the mixing probabilities ``[K]``, on the device and in the precision of `like`."""
+        dtype = noise.compute_dtype(like.dtype)
         if self.logits is None:
-            dtype = noise.compute_dtype(like.dtype)
-            return torch.full((self.components,), 1.0 / self.components, dtype=dtype, device=like.device)
-        return full_precision(self.logits).softmax(0)
+            return torch.full((self.components,), -math.log(self.components), dtype=dtype, device=like.device)
+        return self.logits.to(dtype).log_softmax(0)
+
+    def probs(self, like: Tensor) -> Tensor:
+        """Mixing probabilities ``[K]``."""
+        return self.log_probs(like).exp()
 
     def index(self, n: int, like: Tensor, spec: Sampling) -> Tensor:
         """Component of each of n samples ``[n]``, the same wherever the group is asked during one forward pass."""
         fixed = self.fixed_index(n, like, spec)
         if fixed is not None:
             return fixed
+        return self.once(n, lambda: noise.categorical((n,), self.probs(like), spec))
+
+    def once(self, n: int, draw: Callable[[], Tensor]) -> Tensor:
+        """What `draw` gives for n samples, drawn once during one forward pass or held context."""
         frame = current_frame()
         if frame is None:
-            return noise.categorical((n,), self.probs(like), spec)
-        key = id(self)
-        if key not in frame.components or frame.components[key].shape[0] != n:
-            frame.components[key] = noise.categorical((n,), self.probs(like), spec)
+            return draw()
+        key = (id(self), n)
+        if key not in frame.components:
+            frame.components[key] = draw()
         return frame.components[key]
 
     def row_index(self, rows: int, like: Tensor, spec: Sampling) -> Tensor:
         """Component of each row ``[rows]``: that of the row's sample, or of the row itself where the state has it."""
         component = spec.component
-        if isinstance(component, Tensor):
-            return expand_rows(component.to(like.device), rows)
-        return self.index(spec.n, like, spec).repeat_interleave(rows // spec.n, output_size=rows)
+        index = component.to(like.device) if isinstance(component, Tensor) else self.index(spec.n, like, spec)
+        return index.repeat_interleave(rows_per_sample(rows, index.shape[0]), output_size=rows)
 
     def fixed_index(self, n: int, like: Tensor, spec: Sampling) -> Tensor | None:
         """The index ``[n]`` where the sampling state settles it, None where it is to be drawn."""
@@ -69,7 +78,7 @@ class ComponentGroup(nn.Module):
                 )
             return torch.full((n,), component, device=like.device)
         if component in ("all", "stratified"):
-            if n % self.components:
+            if component == "all" and n % self.components:
                 raise ValueError(
                     f"component='all' needs n to be a multiple of the {self.components} components of {self.name}, "
                     f"not n={n}"

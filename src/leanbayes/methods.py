@@ -87,8 +87,14 @@ def registered() -> dict[str, type]:
 def to_json(value: Any) -> Any:
     """Methods and priors as plain JSON values."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"type": value.registered_name, **fields}  # pyright: ignore[reportAttributeAccessIssue]
+        name = getattr(value, "registered_name", None)
+        # A subclass inherits the name, but would come back as its parent.
+        if _REGISTRY.get(name or "") is not type(value):
+            kind = type(value).__name__
+            raise TypeError(
+                f"{kind} cannot be saved: it is not registered; decorate it with register_posterior({kind!r})"
+            )
+        return {"type": name, **{f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}}
     if isinstance(value, (list, tuple)):
         return [to_json(item) for item in value]
     return value
@@ -107,10 +113,23 @@ def from_json(value: Any) -> Any:
     return value
 
 
+def is_number(value: object) -> bool:
+    """Whether a value is a finite real number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_number(owner: object, low: float = -math.inf, high: float = math.inf, **values: float) -> None:
+    """Raise where a value is not a finite number within the bounds."""
+    for name, value in values.items():
+        if not (is_number(value) and low <= value <= high):
+            bounds = "" if math.isinf(low) else f" from {low:g}" if math.isinf(high) else f" from {low:g} to {high:g}"
+            raise ValueError(f"{type(owner).__name__}({name}=...) takes a number{bounds}, not {value!r}")
+
+
 def check_positive(owner: object, **values: float) -> None:
     """Raise where a value is not a finite positive number."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        if not (is_number(value) and value > 0):
             raise ValueError(f"{type(owner).__name__}({name}=...) takes a positive number, not {value!r}")
 
 
@@ -148,10 +167,12 @@ __all__ = [
     "Method",
     "check_choice",
     "check_count",
+    "check_number",
     "check_positive",
     "check_prior",
     "fan_in",
     "from_json",
+    "is_number",
     "register_posterior",
     "register_prior",
     "registered",

@@ -1,7 +1,8 @@
 """The only random draws of the library.
 
-Every function takes the shape of what to draw, a tensor whose device it follows, and the sampling state. Noise is
-drawn in float32 (float64 for float64 parameters) whatever the parameters' dtype; nothing is kept.
+Every function takes the shape of what to draw, a tensor whose device it follows, and the sampling state. The first
+axis counts samples, or rows with the samples outermost. Noise is drawn in float32 (float64 for float64 parameters)
+whatever the parameters' dtype; nothing is kept.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def _draw(function: Callable[..., Tensor], shape: Sequence[int], like: Tensor, s
     dtype = compute_dtype(like.dtype)
     if spec.generators is not None:
         # One generator per sample: sample s is the same however the samples are spread over passes.
-        rest = tuple(shape[1:])
-        return torch.stack([function(rest, device=like.device, dtype=dtype, generator=g) for g in spec.generators])
+        part = (shape[0] // len(spec.generators), *shape[1:])
+        return torch.cat([function(part, device=like.device, dtype=dtype, generator=g) for g in spec.generators])
     if spec.generator is not None:
         return function(tuple(shape), device=like.device, dtype=dtype, generator=spec.generator)
     return function(tuple(shape), device=like.device, dtype=dtype)
@@ -61,7 +62,8 @@ def cauchy(shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:
 
 def keep_mask(shape: Sequence[int], drop: float, like: Tensor, spec: Sampling) -> Tensor:
     """A dropout mask: 0 with probability `drop`, else 1 / (1 - drop)."""
-    return (uniform(shape, like, spec) >= drop) / (1.0 - drop)
+    kept = uniform(shape, like, spec) >= drop
+    return kept.to(compute_dtype(like.dtype)) / (1.0 - drop)
 
 
 def categorical(shape: Sequence[int], probs: Tensor, spec: Sampling) -> Tensor:

@@ -43,6 +43,10 @@ class LinearOp(ABC):
     def batched(self, x: Tensor) -> bool:
         """Whether x has a batch axis."""
 
+    def row_axis(self, x: Tensor, batch_dim: int) -> int:
+        """Axis of the rows of x in a model whose sequences have theirs at `batch_dim`; 0 for what is no sequence."""
+        return 0
+
     @abstractmethod
     def add_feature_axis(self, values: Tensor, ndim: int, batch_dim: int) -> Tensor:
         """View ``[rows, features]`` so that it broadcasts with an input or output of `ndim` axes."""
@@ -93,6 +97,14 @@ class LinearOp(ABC):
         assert result is not None
         return result
 
+    def features(self, shape: torch.Size, axis: int) -> int:
+        """Number of features along one of the two feature axes of a weight of this shape.
+
+        It follows the weight, not the op: a table without its padding row has one word fewer.
+        """
+        # A grouped convolution stores the features of one group on its second axis.
+        return shape[axis] * (self.groups if axis == 1 else 1)
+
     def _along(self, factor: Tensor, shape: torch.Size, axis: int) -> Tensor:
         n, ndim = factor.shape[0], len(shape)
         if factor.shape[1] == shape[axis]:
@@ -109,11 +121,16 @@ def expand_rows(values: Tensor, rows: int) -> Tensor:
     count = values.shape[0]
     if count in (1, rows):
         return values
-    if rows % count:
+    return values.repeat_interleave(rows_per_sample(rows, count), 0)
+
+
+def rows_per_sample(rows: int, n: int) -> int:
+    """Number of rows of each of n samples, or an error where the batch does not divide into them."""
+    if rows % n:
         raise ValueError(
-            f"a batch of {rows} rows does not divide into {count} samples; fold the input with lb.fold(x, {count})"
+            f"a batch of {rows} rows does not divide into {n} samples; fold the input with lb.fold(x, {n})"
         )
-    return values.repeat_interleave(rows // count, 0)
+    return rows // n
 
 
 @dataclass(frozen=True)
@@ -128,6 +145,10 @@ class Dense(LinearOp):
         """See `LinearOp`."""
         return x.dim() > 1
 
+    def row_axis(self, x: Tensor, batch_dim: int) -> int:
+        """See `LinearOp`."""
+        return batch_dim if x.dim() > batch_dim + 1 else 0
+
     def add_feature_axis(self, values: Tensor, ndim: int, batch_dim: int) -> Tensor:
         """See `LinearOp`."""
         return values.view(*(1,) * batch_dim, values.shape[0], *(1,) * (ndim - 2 - batch_dim), values.shape[1])
@@ -135,10 +156,11 @@ class Dense(LinearOp):
     def stacked(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, batch_dim: int = 0) -> Tensor:
         """See `LinearOp`; one batched matrix product for all samples."""
         rows = x.movedim(batch_dim, 0)
-        flat = rows.reshape(weight.shape[0], -1, rows.shape[-1])  # [S, B * positions, in]
         matrix = self._matrix(weight)
+        positions = rows.shape[:-1].numel() // weight.shape[0]
+        flat = rows.reshape(weight.shape[0], positions, rows.shape[-1])  # [S, B * positions, in]
         y = torch.bmm(flat, matrix) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, matrix)
-        return y.reshape(*rows.shape[:-1], -1).movedim(0, batch_dim)
+        return y.reshape(*rows.shape[:-1], matrix.shape[-1]).movedim(0, batch_dim)
 
     def _matrix(self, weight: Tensor) -> Tensor:
         return weight.mT  # [S, in, out]
@@ -153,9 +175,9 @@ class DenseTransposed(Dense):
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """See `LinearOp`."""
-        flat = x.reshape(-1, x.shape[-1])
+        flat = x.reshape(x.shape[:-1].numel(), x.shape[-1])
         y = flat @ weight if bias is None else torch.addmm(bias, flat, weight)
-        return y.view(*x.shape[:-1], -1)
+        return y.view(*x.shape[:-1], weight.shape[-1])
 
     def _matrix(self, weight: Tensor) -> Tensor:
         return weight
@@ -239,6 +261,10 @@ class Lookup(LinearOp):
         """See `LinearOp`."""
         return x.dim() > 0
 
+    def row_axis(self, x: Tensor, batch_dim: int) -> int:
+        """See `LinearOp`; indices have no feature axis."""
+        return batch_dim if x.dim() > batch_dim else 0
+
     def add_feature_axis(self, values: Tensor, ndim: int, batch_dim: int) -> Tensor:
         """See `LinearOp`."""
         return values.view(*(1,) * batch_dim, values.shape[0], *(1,) * (ndim - 2 - batch_dim), values.shape[1])
@@ -250,6 +276,10 @@ class BagLookup(Lookup):
 
     mode: str = "mean"
     include_last_offset: bool = False
+
+    def row_axis(self, x: Tensor, batch_dim: int) -> int:
+        """See `LinearOp`; a bag is no sequence."""
+        return 0
 
     def __call__(
         self,

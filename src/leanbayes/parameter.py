@@ -12,6 +12,7 @@ from leanbayes._sampling import Frame, Sampling, current_frame
 from leanbayes.posteriors._base import Factors, Moments, Posterior
 
 if TYPE_CHECKING:
+    from leanbayes.ops import LinearOp
     from leanbayes.priors._base import Prior
 
 
@@ -52,6 +53,14 @@ class RandomParameter(nn.Module):
         count = spec.n if spec.joint else rows
         return self._shared("factors", count, spec, lambda: self.posterior.factors(count, spec))
 
+    def factors_fit(self, op: LinearOp) -> bool:
+        """Whether the factors are scales of the op's features.
+
+        They are not where a tied layer with another op owns them, and not where a padding row is left out of them.
+        """
+        owner: LinearOp = self.posterior.op  # pyright: ignore[reportAssignmentType]
+        return self.padding_row is None and (owner.in_axis, owner.out_axis) == (op.in_axis, op.out_axis)
+
     def moments(self) -> Moments:
         """Mean and variance of the elements."""
         moments = self.posterior.moments()
@@ -65,7 +74,7 @@ class RandomParameter(nn.Module):
         return self._pad(self.posterior.mean(component))
 
     def means(self, n: int, spec: Sampling) -> Tensor:
-        """The mean for all rows ``[*shape]``, or one per sample ``[n, *shape]`` where components are spread over them."""
+        """The mean ``[*shape]``, or one per sample ``[n, *shape]`` where components are spread over the samples."""
         component = spec.component
         if self.posterior.components == 1 or component == "random":
             return self.mean()
@@ -75,7 +84,7 @@ class RandomParameter(nn.Module):
             raise ValueError("components per row do not go with mean=True; choose one component for all rows")
         if component == "stratified" and not self.posterior.shared_index:
             return self.mean()
-        if n % self.posterior.components:
+        if component == "all" and n % self.posterior.components:
             raise ValueError(f"component='all' needs n to be a multiple of {self.posterior.components}, not n={n}")
         each = [self.mean(k) for k in range(self.posterior.components)]
         return torch.stack([each[(spec.offset + s) % len(each)] for s in range(n)])
@@ -101,12 +110,10 @@ class RandomParameter(nn.Module):
         frame: Frame | None = current_frame()
         if frame is None:
             return draw()
-        key = id(self)
-        kept = frame.draws.get(key)
-        if kept is None or kept[0] != what or kept[1] != n:
-            kept = (what, n, draw())
-            frame.draws[key] = kept
-        return kept[2]
+        key = (id(self), what, n)
+        if key not in frame.draws:
+            frame.draws[key] = draw()
+        return frame.draws[key]
 
     def _pad(self, value: Tensor, row: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         if self.padding_row is None:

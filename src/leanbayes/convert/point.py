@@ -37,7 +37,7 @@ def point_estimate(model: nn.Module, *, component: int | None = None, seed: int 
     if isinstance(model, Ensemble):
         if component is None and seed is None:
             raise ValueError(
-                f"the {model.components} members of the ensemble differ; choose one with component=, or a draw with seed="
+                f"the {model.components} members of the ensemble differ; choose one with component=, or draw with seed="
             )
         if component is None:
             component = int(torch.randint(model.components, (), generator=torch.Generator().manual_seed(seed or 0)))
@@ -57,11 +57,11 @@ def point_estimate(model: nn.Module, *, component: int | None = None, seed: int 
         with SeededRandom(seed), using(spec, Frame()):
             plain = _replace(root, component, spec, values)
     restore_fast_paths(plain)
-    for hooks, kind in ((root._forward_pre_hooks, FrameOpener), (root._forward_hooks, FrameCloser)):
+    for hooks, kind in ((plain._forward_pre_hooks, FrameOpener), (plain._forward_hooks, FrameCloser)):
         for key, hook in list(hooks.items()):
             if isinstance(hook, kind):
                 del hooks[key]
-                root._forward_hooks_always_called.pop(key, None)
+                plain._forward_hooks_always_called.pop(key, None)
     if hasattr(plain, "leanbayes_report"):
         del plain.leanbayes_report
     return plain

@@ -70,14 +70,16 @@ def find_units(model: nn.Module) -> list[Unit]:
     units: dict[int, Unit] = {}
 
     def visit(module: nn.Module, name: str) -> None:
-        if id(module) in units:
-            units[id(module)].names.append(name)
-            return
+        known = units.get(id(module))
+        if known is not None:
+            known.names.append(name)
+            if known.kind is not None:
+                return
         found = find_converter(module)
         if found is not None:
             units[id(module)] = Unit(module, [name], found[0], why_unservable(module))
             return
-        if next(module.parameters(recurse=False), None) is not None:
+        if known is None and next(module.parameters(recurse=False), None) is not None:
             problem = f"no conversion of {type(module).__name__} is known"
             units[id(module)] = Unit(module, [name], None, problem)
         for child_name, child in module._modules.items():
@@ -159,10 +161,10 @@ def _assign(unit: Unit, method: Method, selected: bool, otherwise: str) -> None:
     """Give a unit its method, or the reason why it gets none."""
     if unit.problem is not None:
         unit.reason = unit.problem
-    elif not selected:
-        unit.reason = otherwise
     elif unit.kind not in method.kinds:
         unit.reason = f"{type(method).__name__} cannot serve a {type(unit.module).__name__}"
+    elif not selected:
+        unit.reason = otherwise
     else:
         unit.method = method
 
@@ -227,7 +229,8 @@ def _resolve_ties(model: nn.Module, plan: Plan) -> None:
     """Let a rule on one of several layers with one weight serve all of them, or say why it cannot."""
     owners: dict[int, list[Unit]] = {}
     for unit in plan.units:
-        for parameter in unit.module.parameters():
+        # A unit without a converter answers for its own parameters; its children are units of their own.
+        for parameter in unit.module.parameters(recurse=unit.kind is not None):
             if parameter.dim() > 1 or unit.kind == "norm":
                 owners.setdefault(id(parameter), []).append(unit)
     for partners in owners.values():

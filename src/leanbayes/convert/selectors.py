@@ -101,7 +101,9 @@ def norms() -> Selector:
 
 
 def output(model: nn.Module) -> Selector:
-    """The output layer: ``get_output_embeddings()`` where the model has it, else the last registered dense layer or
+    """The output layer.
+
+    It is what ``get_output_embeddings()`` returns where the model has that, else the last registered dense layer or
     convolution that no norm follows.
     """
     names = output_names(model)

@@ -29,12 +29,12 @@ def example(
     if zero_mean:
         return weight_estimator(op, x, weight, bias, spec, batch_dim, zero_mean)
     rows = x.shape[batch_dim]
-    choice = expand_rows(row_choice(posterior, rows, spec), rows)  # [rows, K]
+    choice = expand_rows(row_choice(posterior, rows, spec), rows)  # [rows or 1, K]
     total = None
     for k in range(posterior.components):
         point = bias.mean(k) if isinstance(bias, RandomParameter) else bias
         y = op(x, weight.mean(k), point)
-        term = y * choice[:, k].to(y.dtype).view(*(1,) * batch_dim, rows, *(1,) * (y.dim() - batch_dim - 1))
+        term = y * choice[:, k].to(y.dtype).view(*(1,) * batch_dim, -1, *(1,) * (y.dim() - batch_dim - 1))
         total = term if total is None else total + term
     assert isinstance(total, torch.Tensor)
     return total

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -11,8 +13,10 @@ from leanbayes.estimators._base import register_estimator
 from leanbayes.ops import LinearOp
 from leanbayes.parameter import RandomParameter
 
-# Keeps the derivative of the square root finite where the variance is zero (the published value).
-_FLOOR = 1e-16
+# Keeps the square root and its derivative finite where the variance is zero, or under it as fast convolutions may
+# leave it. A power of 4 near the published 1e-16: its root is exact in every dtype, so that taking it off again leaves
+# no noise where there is no variance.
+_FLOOR = 2.0**-54
 
 
 @register_estimator("local")
@@ -33,8 +37,8 @@ def local(
     moments = weight.moments()
     bias_mean, bias_var = _bias_moments(bias, zero_mean)
     var = _variance(op, x, moments.var, bias_var)
-    std = (var + _FLOOR).sqrt()
-    eps = noise.normal(var.shape, var, spec)
+    std = var.clamp_min(_FLOOR).sqrt() - math.sqrt(_FLOOR)
+    eps = noise.normal(var.movedim(batch_dim, 0).shape, var, spec).movedim(0, batch_dim)
     if zero_mean or moments.mean is None:
         deviation = (std * eps).to(_output_dtype(x, op, weight))
         return deviation if bias_mean is None else op.add_bias(deviation, bias_mean, batch_dim)

@@ -26,7 +26,7 @@ def rank1(
 
     For ``w = W + r s^T`` it is ``op(x, W) + op(x * s, 1) * r + b``.
     """
-    if zero_mean:
+    if zero_mean or not weight.factors_fit(op):
         return weight_estimator(op, x, weight, bias, spec, batch_dim, zero_mean)
     factors = weight.factors(x.shape[batch_dim], spec)
     scaled = x if factors.in_scale is None else op.scale(x, factors.in_scale, batch_dim)

@@ -25,7 +25,8 @@ class Scope:
 
     def __init__(self, group: ComponentGroup | None = None) -> None:
         self.group = group
-        self.shared: dict[int, RandomParameter] = {}
+        # By the parameter and not its id: parts of an attention layer come and go while their model is converted.
+        self.shared: dict[nn.Parameter, RandomParameter] = {}
         # Padding row of a table by id(weight): a dense layer tied to it must leave out the same row.
         self.padding_idx: dict[int, int] = {}
         # Biases that several modules hold stay points, so that they stay tied.
@@ -52,25 +53,13 @@ class ConvertedLayer(nn.Module):
         self.training = template.training
         # A tuple hides the template from nn.Module: its parameters are dead, only its settings are used.
         self._template = (skeleton(template),)
-        self._template[0].train(template.training)
-        for hooks in (
-            "_forward_hooks",
-            "_forward_pre_hooks",
-            "_forward_hooks_with_kwargs",
-            "_forward_hooks_always_called",
-        ):
-            getattr(self, hooks).update(getattr(template, hooks))
-        self._forward_pre_hooks_with_kwargs.update(template._forward_pre_hooks_with_kwargs)
+        # Likewise hidden: the layer that selectors judge in place of this one, for the parts of a larger layer.
+        self._owner: tuple[ConvertedLayer, ...] = ()
+        carry_hooks(template, self)
         if self.mixing is not None:
             reference = next(template.parameters(), None)
             if reference is not None:
                 self.mixing.to(device=reference.device, dtype=reference.dtype)
-
-    def train(self, mode: bool = True) -> ConvertedLayer:
-        """As any module's; the template follows."""
-        super().train(mode)
-        self.template.train(mode)
-        return self
 
     @property
     def template(self) -> nn.Module:
@@ -87,6 +76,7 @@ class ConvertedLayer(nn.Module):
         for name, value in values.items():
             set_parameter(module, name, value)
         module.train(self.training)
+        carry_hooks(self, module)
         return module
 
     def draws_mean(self, spec: Sampling) -> bool:
@@ -99,14 +89,13 @@ class ConvertedLayer(nn.Module):
 
     def rows_axis(self, x: Tensor, spec: Sampling) -> int:
         """Axis of the examples in x: ours, else the state's where x has that axis before its features, else 0."""
-        if self.batch_dim is not None:
-            return self.batch_dim if x.dim() > self.batch_dim + 1 else 0
-        return spec.batch_dim if x.dim() > spec.batch_dim + 1 else 0
+        axis = spec.batch_dim if self.batch_dim is None else self.batch_dim
+        return axis if x.dim() > axis + 1 else 0
 
     def make_random(self, value: nn.Parameter, op: LinearOp | None, scope: Scope) -> RandomParameter:
         """The random weight for a plain one; tied weights get one for all their layers."""
-        if id(value) in scope.shared:
-            found = scope.shared[id(value)]
+        if value in scope.shared:
+            found = scope.shared[value]
             found.tied = True
             return found
         group = self.mixing if self.mixing is not None else scope.group
@@ -123,7 +112,8 @@ class ConvertedLayer(nn.Module):
             posterior = method.build(rest, op, group)
             prior = method.bind_prior(rest, fan_in(value, op))
             parameter = RandomParameter(posterior, prior, (padding_idx, value[padding_idx]))
-        scope.shared[id(value)] = parameter
+            parameter.padding_row.requires_grad_(value.requires_grad)  # pyright: ignore[reportOptionalMemberAccess]
+        scope.shared[value] = parameter
         return parameter
 
     def make_bias(
@@ -144,8 +134,11 @@ class ConvertedLayer(nn.Module):
         for plain, own in self.plain_names().items():
             key = prefix + plain
             value = state.get(key)
-            target = self.get_submodule(own) if own in dict(self.named_modules()) else None
+            target = self._modules.get(own)
             if not isinstance(value, Tensor):
+                continue
+            if own in self.__dict__:
+                del state[key]  # a tied weight is loaded by the layer that registers it
                 continue
             if not isinstance(target, RandomParameter):
                 if own != plain:
@@ -165,19 +158,35 @@ class ConvertedLayer(nn.Module):
 
 def applies(where: Where, layer: ConvertedLayer) -> bool:
     """Whether a switch that is True, False or a selector is on for a layer."""
-    return where if isinstance(where, bool) else bool(where(layer.path, layer))
+    return where if isinstance(where, bool) else bool(where(layer.path, *(layer._owner or (layer,))))
+
+
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+
+
+def carry_hooks(source: nn.Module, target: nn.Module) -> None:
+    """Give a module the hooks of the one it replaces: the same dictionaries, so that handles still remove them."""
+    for name in _HOOKS:
+        setattr(target, name, getattr(source, name))
+    target._is_full_backward_hook = source._is_full_backward_hook
 
 
 def skeleton(module: nn.Module) -> nn.Module:
-    """A copy of a module whose parameters hold no memory."""
-    empty = {
+    """A copy of a module without hooks whose parameters hold no memory."""
+    memo: dict[int, Any] = {
         id(p): nn.Parameter(torch.empty_like(p, device="meta"), requires_grad=p.requires_grad)
         for p in module.parameters()
     }
-    copied = copy.deepcopy(module, dict(empty))
-    for hooks in ("_forward_hooks", "_forward_pre_hooks"):
-        getattr(copied, hooks).clear()
-    return copied
+    memo |= {id(hooks): type(hooks)() for m in module.modules() for hooks in (getattr(m, name) for name in _HOOKS)}
+    return copy.deepcopy(module, memo)
 
 
 def set_parameter(module: nn.Module, name: str, value: Tensor) -> None:
@@ -188,3 +197,15 @@ def set_parameter(module: nn.Module, name: str, value: Tensor) -> None:
     trained = value.requires_grad if old is None else old.requires_grad
     parameter = value if isinstance(value, nn.Parameter) else nn.Parameter(value.detach().clone(), trained)
     setattr(owner, leaf, parameter)
+
+
+def as_trained(value: Tensor, plain: Any) -> Tensor:
+    """A computed mean as torch's kernels see the plain parameter.
+
+    They choose their path, and so the rounding, by `requires_grad`, without grad mode too.
+    """
+    if torch.is_grad_enabled() or value.requires_grad or not plain.requires_grad:
+        return value
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return value  # neither allows it
+    return value.detach().requires_grad_()

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leanbayes._sampling import current_sampling
+from leanbayes._sampling import Sampling, current_sampling, own_frame
 from leanbayes.methods import Method
-from leanbayes.nn._base import ConvertedLayer, Scope
+from leanbayes.nn._base import ConvertedLayer, Scope, as_trained
 from leanbayes.nn.layer import BayesianLayer, _own_group
 
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
@@ -41,12 +41,13 @@ class AttentionLayer(ConvertedLayer):
         scope = scope or Scope(_own_group(method))
         axis = 0 if self.batch_first else 1
         weights = self._plain_weights(template)
-        biases = (None,) * 3 if template.in_proj_bias is None else template.in_proj_bias.detach().chunk(3)
-        for name, weight, bias in zip(_PROJECTIONS, weights, biases):
-            part = _linear(weight, bias, like=template.out_proj.weight)
-            self.add_module(name, BayesianLayer(part, method, batch_dim=axis, scope=scope, path=path))
-        plain_out = _linear(template.out_proj.weight, template.out_proj.bias, like=template.out_proj.weight)
-        self.out_proj = BayesianLayer(plain_out, method, batch_dim=axis, scope=scope, path=path)
+        biases = (None,) * 3 if template.in_proj_bias is None else template.in_proj_bias.chunk(3)
+        parts = {name: _linear(weight, bias) for name, weight, bias in zip(_PROJECTIONS, weights, biases)}
+        parts["out_proj"] = _linear(template.out_proj.weight, template.out_proj.bias)
+        for name, part in parts.items():
+            layer = BayesianLayer(part, method, batch_dim=axis, scope=scope, path=path)
+            layer._owner = (self,)
+            self.add_module(name, layer)
         self.bias_k = template.bias_k
         self.bias_v = template.bias_v
         self.train(template.training)
@@ -58,8 +59,8 @@ class AttentionLayer(ConvertedLayer):
 
     def _plain_weights(self, module: Any) -> tuple[Tensor, ...]:
         if self.packed:
-            return module.in_proj_weight.detach().chunk(3)
-        return tuple(p.detach() for p in (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight))
+            return module.in_proj_weight.chunk(3)
+        return module.q_proj_weight, module.k_proj_weight, module.v_proj_weight
 
     def plain_names(self) -> dict[str, str]:
         """See `ConvertedLayer`; the packed projections are handled by `_load_plain`."""
@@ -106,9 +107,8 @@ class AttentionLayer(ConvertedLayer):
     ) -> tuple[Tensor, Tensor | None]:
         """As `nn.MultiheadAttention`, with drawn projections."""
         spec = current_sampling()
-        if self.draws_mean(spec) and spec.component != "all":
-            component = spec.component if isinstance(spec.component, int) else None
-            values = self.gather(lambda layer, leaf: _mean(getattr(layer, leaf), component))
+        one_weight = isinstance(spec.component, int) or spec.component == "random"
+        if self.draws_mean(spec) and one_weight:
             options = {
                 "key_padding_mask": key_padding_mask,
                 "need_weights": need_weights,
@@ -116,7 +116,8 @@ class AttentionLayer(ConvertedLayer):
                 "average_attn_weights": average_attn_weights,
                 "is_causal": is_causal,
             }
-            return torch.func.functional_call(self.template, values, (query, key, value), options)
+            self.template.training = self.training
+            return torch.func.functional_call(self.template, self._means(spec), (query, key, value), options)
         if is_causal and attn_mask is None:
             raise ValueError("is_causal=True is a hint about attn_mask, which is missing; pass the mask too")
         batched = query.dim() == 3
@@ -124,18 +125,23 @@ class AttentionLayer(ConvertedLayer):
             axis = 0 if self.batch_first else 1
             query, key, value = (t.unsqueeze(axis) for t in (query, key, value))
             key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-        q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
-        if not self.batch_first:
-            q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
-        out, weights = self._attend(q, k, v, key_padding_mask, attn_mask, need_weights)
-        out = out if self.batch_first else out.transpose(0, 1)
-        out = self.out_proj(out)
+        with own_frame():
+            q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
+            if not self.batch_first:
+                q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
+            out, weights = self._attend(q, k, v, key_padding_mask, attn_mask, need_weights)
+            out = self.out_proj(out if self.batch_first else out.transpose(0, 1))
         if weights is not None and average_attn_weights:
             weights = weights.mean(1)
         if not batched:
             out = out.squeeze(0 if self.batch_first else 1)
             weights = None if weights is None else weights.squeeze(0)
         return out, weights
+
+    def _means(self, spec: Sampling) -> dict[str, Tensor]:
+        component = spec.component if isinstance(spec.component, int) else None
+        values = self.gather(lambda layer, leaf: _mean(getattr(layer, leaf), component))
+        return {name: as_trained(value, self.template.get_parameter(name)) for name, value in values.items()}
 
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, mask: Tensor | None, need_weights: bool
@@ -187,10 +193,10 @@ def _merge_masks(
     return merged
 
 
-def _linear(weight: Tensor, bias: Tensor | None, like: Tensor) -> nn.Linear:
+def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     """A plain projection that holds given values."""
-    part = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta", dtype=like.dtype)
-    part.weight = nn.Parameter(weight.detach().clone(), requires_grad=like.requires_grad)
+    part = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta", dtype=weight.dtype)
+    part.weight = nn.Parameter(weight.detach().clone(), requires_grad=weight.requires_grad)
     if bias is not None:
-        part.bias = nn.Parameter(bias.detach().clone(), requires_grad=like.requires_grad)
+        part.bias = nn.Parameter(bias.detach().clone(), requires_grad=bias.requires_grad)
     return part

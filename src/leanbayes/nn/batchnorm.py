@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -9,18 +10,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from leanbayes._sampling import current_sampling
+from leanbayes.ops import rows_per_sample
+
 
 def per_sample_batch_norm(module: Any, x: Tensor, n: int) -> Tensor:
     """Normalise the rows of each of n folded samples by their own statistics.
 
     The running statistics move once, towards the mean of the samples' statistics.
     """
-    channels, rows = x.shape[1], x.shape[0] // n
+    channels, rows = x.shape[1], rows_per_sample(x.shape[0], n)
     # Samples become channels: [n * B, C, ...] -> [B, n * C, ...].
     side = x.unflatten(0, (n, rows)).transpose(0, 1).reshape(rows, n * channels, *x.shape[2:])
     weight = None if module.weight is None else module.weight.repeat(n)
     bias = None if module.bias is None else module.bias.repeat(n)
-    means = torch.zeros(n * channels, dtype=torch.float32, device=x.device)
+    means = torch.zeros(n * channels, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
     variances = torch.ones_like(means)
     y = F.batch_norm(side, means, variances, weight, bias, True, 1.0, module.eps)
     if module.track_running_stats and module.running_mean is not None:
@@ -34,15 +38,16 @@ def per_sample_batch_norm(module: Any, x: Tensor, n: int) -> Tensor:
     return y.view(rows, n, channels, *x.shape[2:]).transpose(0, 1).flatten(0, 1)
 
 
-def use_per_sample_statistics(model: nn.Module, n: int) -> list[Any]:
-    """Make the batch norms of a model in training use the statistics of each of n folded samples.
+def use_per_sample_statistics(modules: Iterable[nn.Module]) -> list[Any]:
+    """Make batch norms in training use the statistics of each folded sample.
 
     Returns:
         The modules that were changed, for `use_pooled_statistics`.
     """
-    changed: list[Any] = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training]
+    # A module with a forward of its own is one that an enclosing model has changed already.
+    changed: list[Any] = [m for m in modules if isinstance(m, _BatchNorm) and m.training and "forward" not in vars(m)]
     for module in changed:
-        module.forward = _PerSample(module, n)
+        module.forward = _PerSample(module)
     return changed
 
 
@@ -53,9 +58,8 @@ def use_pooled_statistics(changed: list[Any]) -> None:
 
 
 class _PerSample:
-    def __init__(self, module: nn.Module, n: int) -> None:
+    def __init__(self, module: nn.Module) -> None:
         self.module = module
-        self.n = n
 
     def __call__(self, x: Tensor) -> Tensor:
-        return per_sample_batch_norm(self.module, x, self.n)
+        return per_sample_batch_norm(self.module, x, current_sampling().n)

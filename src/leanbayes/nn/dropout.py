@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from leanbayes import noise
-from leanbayes._sampling import current_sampling
+from leanbayes._sampling import Sampling, current_frame, current_sampling
 from leanbayes.methods import Method
 from leanbayes.nn._base import ConvertedLayer, Scope
 from leanbayes.ops import expand_rows
@@ -41,6 +41,15 @@ class DropoutLayer(ConvertedLayer):
         rest = [*x.shape[:axis], *x.shape[axis + 1 :]]
         if self.whole_channels:
             rest = [rest[0]] + [1] * (len(rest) - 1)
-        rows = spec.n if spec.joint else x.shape[axis]
-        mask = expand_rows(noise.keep_mask((rows, *rest), self.p, x, spec), x.shape[axis])
+        mask = expand_rows(self._mask((spec.n if spec.joint else x.shape[axis], *rest), x, spec), x.shape[axis])
         return x * mask.movedim(0, axis).to(x.dtype)
+
+    def _mask(self, shape: tuple[int, ...], x: Tensor, spec: Sampling) -> Tensor:
+        frame = current_frame()
+        if not spec.joint or frame is None:
+            return noise.keep_mask(shape, self.p, x, spec)
+        # One function keeps its mask for as long as the inputs have one shape.
+        key = (id(self), shape)
+        if key not in frame.draws:
+            frame.draws[key] = noise.keep_mask(shape, self.p, x, spec)
+        return frame.draws[key]

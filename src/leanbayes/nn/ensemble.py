@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from leanbayes._sampling import Sampling, current_sampling, own_frame, using
 from leanbayes.groups import ComponentGroup
 from leanbayes.methods import Method
+from leanbayes.nn._base import as_trained
 from leanbayes.nn._rows import join_rows, map_rows, pick_samples
 
 
@@ -33,8 +34,7 @@ class Ensemble(nn.Module):
             values = torch.stack([m.get_parameter(name).detach() for m in members])
             replace_everywhere(stacked, parameter, nn.Parameter(values, parameter.requires_grad))
         for name, buffer in dict(stacked.named_buffers()).items():
-            owner, leaf = owner_of(stacked, name)
-            owner._buffers[leaf] = torch.stack([m.get_buffer(name) for m in members])
+            replace_everywhere(stacked, buffer, torch.stack([m.get_buffer(name) for m in members]))
         self.member = stacked
         # In a tuple: a module that computes the member's KL, so that functional_call can swap its parameters.
         self._kl = (_MemberKL(stacked),)
@@ -46,9 +46,20 @@ class Ensemble(nn.Module):
         return self.group.components
 
     def values(self, index: Tensor) -> dict[str, Tensor]:
-        """Parameters and buffers of the member ``index`` ``[1]``."""
-        tensors = {**dict(self.member.named_parameters()), **dict(self.member.named_buffers())}
-        return {name: t.index_select(0, index).squeeze(0) for name, t in tensors.items()}
+        """Parameters and buffers of the member ``index`` ``[1]``, for each place that holds one.
+
+        A tied tensor has several names, but a module in two places has one: torch would not put its own tensors back.
+        """
+        values: dict[str, Tensor] = {}
+        picked: dict[Tensor, Tensor] = {}
+        for path, module in self.member.named_modules():
+            for name, stacked in (*module._parameters.items(), *module._buffers.items()):
+                if stacked is None:
+                    continue
+                if stacked not in picked:
+                    picked[stacked] = as_trained(stacked.index_select(0, index).squeeze(0), stacked)
+                values[f"{path}.{name}" if path else name] = picked[stacked]
+        return values
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the rows of each sample through its member."""
@@ -64,8 +75,9 @@ class Ensemble(nn.Module):
             return self._run(index[:1], args, kwargs, spec.replace(component="random"))
         count = self.components
         if spec.component in ("all", "stratified"):
-            groups = [[s for s in range(spec.n) if (spec.offset + s) % count == k] for k in range(count)]
-            members = [torch.tensor([k], device=reference.device) for k in range(count)]
+            every = [[s for s in range(spec.n) if (spec.offset + s) % count == k] for k in range(count)]
+            members = [torch.tensor([k], device=reference.device) for k in range(count) if every[k]]
+            groups = [samples for samples in every if samples]
         else:
             groups = [[s] for s in range(spec.n)]
             members = [index[s : s + 1] for s in range(spec.n)]
@@ -83,7 +95,7 @@ class Ensemble(nn.Module):
     def _run(self, index: Tensor, args: Any, kwargs: Any, spec: Sampling) -> Any:
         values = self.values(index)
         with using(spec):
-            output = torch.func.functional_call(self.member, values, args, kwargs)
+            output = torch.func.functional_call(self.member, values, args, kwargs, tie_weights=False)
         if self.training:
             # Statistics that the pass has moved belong to the member.
             with torch.no_grad():
@@ -117,7 +129,7 @@ class Ensemble(nn.Module):
         for k in range(self.components):
             index = torch.tensor([k], device=next(self.member.parameters()).device)
             values = {f"model.{name}": value for name, value in self.values(index).items()}
-            terms.append(torch.func.functional_call(self._kl[0], values, (mixture, constant)))
+            terms.append(torch.func.functional_call(self._kl[0], values, (mixture, constant), tie_weights=False))
         total = torch.stack(terms)
         return total.sum() if mixture == "sum" else total.mean()
 
@@ -129,9 +141,8 @@ class Ensemble(nn.Module):
         values = self.values(torch.tensor([k], device=next(self.member.parameters()).device))
         for name, parameter in dict(module.named_parameters()).items():
             replace_everywhere(module, parameter, nn.Parameter(values[name].detach().clone(), parameter.requires_grad))
-        for name in dict(module.named_buffers()):
-            owner, leaf = owner_of(module, name)
-            owner._buffers[leaf] = values[name].detach().clone()
+        for name, buffer in dict(module.named_buffers()).items():
+            replace_everywhere(module, buffer, values[name].detach().clone())
         return module
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
@@ -168,18 +179,13 @@ def _inner(spec: Sampling, samples: list[int], components: int) -> Sampling:
     return spec.replace(n=len(samples), component="random", generators=generators, offset=offset)
 
 
-def owner_of(model: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """The module that holds a dotted name, and the last part of the name."""
-    path, _, leaf = name.rpartition(".")
-    return model.get_submodule(path), leaf
-
-
-def replace_everywhere(model: nn.Module, old: nn.Parameter, new: nn.Parameter) -> None:
-    """Put a parameter in the place of another under all its names, so that tied weights stay tied."""
+def replace_everywhere(model: nn.Module, old: Tensor, new: Tensor) -> None:
+    """Put a parameter or buffer in the place of another under all its names, so that tied ones stay tied."""
     for module in model.modules():
-        for name, parameter in module._parameters.items():
-            if parameter is old:
-                module._parameters[name] = new
+        for tensors in (module._parameters, module._buffers):
+            for name, tensor in tensors.items():
+                if tensor is old:
+                    tensors[name] = new  # pyright: ignore[reportArgumentType]
 
 
 def reinitialise(model: nn.Module) -> list[str]:

@@ -12,7 +12,7 @@ from leanbayes.estimators import estimator, resolve
 from leanbayes.estimators.weight import apply_draws
 from leanbayes.groups import ComponentGroup
 from leanbayes.methods import Method, fan_in
-from leanbayes.nn._base import ConvertedLayer, Scope
+from leanbayes.nn._base import ConvertedLayer, Scope, as_trained
 from leanbayes.ops import BagLookup, ConvTransposed, LinearOp, op_for
 from leanbayes.parameter import RandomParameter
 
@@ -55,7 +55,12 @@ class BayesianLayer(ConvertedLayer):
                 setattr(self, name, value)
         scope = scope or Scope(_own_group(method))
         weight: Any = template.weight
-        self.weight = self.make_random(weight, found, scope)
+        random = self.make_random(weight, found, scope)
+        if random.tied:
+            # The layer that came first registers it: functional_call breaks modules that two places register.
+            self.__dict__["weight"] = random
+        else:
+            self.weight = random
         bias: Any = getattr(template, "bias", None)
         self.bias = self.make_bias(bias, fan_in(weight, found), scope)
         offered = self.weight.posterior.estimators
@@ -86,26 +91,30 @@ class BayesianLayer(ConvertedLayer):
             if spec.n > 1:
                 raise ValueError(f"{self.path or 'the layer'} got an input without a batch axis, but n={spec.n}")
             return (
-                self._apply(op, x.unsqueeze(0), spec).squeeze(0)
+                self._draw(op, x.unsqueeze(0), spec).squeeze(0)
                 if not self.draws_mean(spec)
                 else self._mean(op, x, spec)
             )
         if self.draws_mean(spec):
             return self._mean(op, x, spec)
         if self.mixing is None:
-            return self._apply(op, x, spec)
+            return self._draw(op, x, spec)
         with own_frame():
-            return self._apply(op, x, spec)
+            return self._draw(op, x, spec)
 
     def _mean(self, op: LinearOp, x: Tensor, spec: Sampling) -> Tensor:
         # The plain module's own call, so that the result is the plain model's bit for bit.
         weight = self.weight.means(spec.n, spec)
         bias = self.bias.means(spec.n, spec) if isinstance(self.bias, RandomParameter) else self.bias
         if weight.dim() == self.weight.dim():
-            return op(x, weight, bias)
+            return op(x, as_trained(weight, self.template.weight), bias)
         return apply_draws(op, x, weight, bias, self.rows_axis(x, spec))
 
-    def _apply(self, op: LinearOp, x: Tensor, spec: Sampling) -> Tensor:
+    def rows_axis(self, x: Tensor, spec: Sampling) -> int:
+        """See `ConvertedLayer`; the op knows which inputs are sequences."""
+        return self.op.row_axis(x, spec.batch_dim if self.batch_dim is None else self.batch_dim)
+
+    def _draw(self, op: LinearOp, x: Tensor, spec: Sampling) -> Tensor:
         name = self.estimator
         if spec.estimator is not None:
             offered = self.weight.posterior.estimators

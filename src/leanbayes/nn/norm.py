@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from leanbayes._sampling import Sampling, current_sampling, own_frame
 from leanbayes.estimators._base import bias_draws
@@ -41,9 +42,10 @@ class NormLayer(ConvertedLayer):
         core: Any = copy.deepcopy(self.template)
         core._parameters = {name: None for name in template._parameters}
         core._buffers = dict(template._buffers)
-        self.core = core
         # Norms over trailing axes have a scale of their shape; the others have one per channel, on axis 1.
         self.trailing = isinstance(template, (nn.LayerNorm, nn.RMSNorm))
+        setattr(core, "elementwise_affine" if self.trailing else "affine", False)
+        self.core = core
         scope = scope or Scope()
         weight: Any = template.weight
         self.weight = self.make_random(weight, None, scope)
@@ -67,6 +69,10 @@ class NormLayer(ConvertedLayer):
     def forward(self, x: Tensor) -> Tensor:
         """Normalise, then scale and shift each row with its sample's draw."""
         spec = current_sampling()
+        if not self._batched(x):
+            if spec.n > 1:
+                raise ValueError(f"{self.path or 'the layer'} got an input without a batch axis, but n={spec.n}")
+            return self.forward(x.unsqueeze(0)).squeeze(0)
         y = self.core(x)
         if self.draws_mean(spec):
             scale = self.weight.means(spec.n, spec)
@@ -88,9 +94,15 @@ class NormLayer(ConvertedLayer):
         draws = self.weight.deviation(spec.n, spec) if zero_mean else self.weight.rsample(spec.n, spec)
         return draws, bias_draws(self.bias, spec, zero_mean)
 
+    def _batched(self, x: Tensor) -> bool:
+        if self.trailing:
+            return x.dim() > self.weight.dim()
+        return not isinstance(self.core, _InstanceNorm) or x.dim() != self.core._get_no_batch_dim()
+
     def rows_axis(self, x: Tensor, spec: Sampling) -> int:
         """See `ConvertedLayer`; norms over channels have the rows in front."""
-        return super().rows_axis(x, spec) if self.trailing else 0
+        axis = spec.batch_dim if self.batch_dim is None else self.batch_dim
+        return axis if self.trailing and x.dim() > axis + self.weight.dim() else 0
 
     def _spread(self, values: Tensor, y: Tensor, spec: Sampling) -> Tensor:
         """View ``[*shape]`` or ``[rows or samples, *shape]`` so that it broadcasts with y."""

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from leanbayes._sampling import current_sampling, using
+from leanbayes._sampling import Sampling, current_sampling, own_frame
 from leanbayes.methods import Method
 from leanbayes.nn._base import Scope
 from leanbayes.nn.wrapper import WrappedLayer
+from leanbayes.ops import expand_rows, rows_per_sample
+from leanbayes.parameter import RandomParameter
 
 _KERNELS = {"LSTM": torch.lstm, "GRU": torch.gru, "RNN_TANH": torch.rnn_tanh, "RNN_RELU": torch.rnn_relu}
 
@@ -50,28 +52,37 @@ class RecurrentLayer(WrappedLayer):
             The output in the form of the input, and the final state.
         """
         spec = current_sampling()
-        if isinstance(spec.component, Tensor):
-            return self._per_row_components(x, hx, spec.component)
-        values = self.values(spec)
+        with own_frame():
+            if isinstance(spec.component, Tensor) and self.shared_index and not spec.joint:
+                return self._per_row_components(x, hx, spec, spec.component)
+            values = self.values(spec)
         if len(values) == 1:
             return self._run(x, hx, values[0])
+        rows = torch.arange(self._row_count(x, spec.n)).chunk(spec.n)
+        return self._run_parts(x, hx, rows, values)
+
+    @property
+    def shared_index(self) -> bool:
+        """Whether the model's component index says something of this layer."""
+        return any(isinstance(p, RandomParameter) and p.posterior.shared_index for p in self.children())
+
+    def _row_count(self, x: Tensor | PackedSequence, n: int) -> int:
         if isinstance(x, PackedSequence):
-            padded, lengths = pad_packed_sequence(x, batch_first=True)
-            rows = torch.arange(padded.shape[0]).chunk(spec.n)
+            rows = int(x.batch_sizes[0])
+        elif x.dim() == 3:
+            rows = x.shape[self._row_axis(x)]
         else:
-            padded, lengths = x, None
-            if x.dim() != 3:
-                raise ValueError(f"{self.path or 'the layer'} got a sequence without a batch axis, but n={spec.n}")
-            rows = torch.arange(x.shape[self._row_axis(x)]).chunk(spec.n)
-        return self._run_parts(x, padded, lengths, hx, rows, values)
+            raise ValueError(f"{self.path or 'the layer'} got a sequence without a batch axis, but n={n}")
+        return rows_per_sample(rows, n) * n
 
     def _row_axis(self, x: Any) -> int:
         return 0 if self.batch_first or isinstance(x, PackedSequence) else 1
 
-    def _run_parts(
-        self, x: Any, padded: Tensor, lengths: Tensor | None, hx: Any, rows: Any, values: list[dict[str, Tensor]]
-    ) -> tuple[Any, Any]:
+    def _run_parts(self, x: Any, hx: Any, rows: Any, values: list[dict[str, Tensor]]) -> tuple[Any, Any]:
         axis = self._row_axis(x)
+        padded, lengths = x, None
+        if isinstance(x, PackedSequence):
+            padded, lengths = pad_packed_sequence(x, batch_first=True)
         outputs, states = [], []
         for index, drawn in zip(rows, values):
             part: Any = padded.index_select(axis, index.to(padded.device))
@@ -90,19 +101,19 @@ class RecurrentLayer(WrappedLayer):
             output = pack_padded_sequence(output, lengths, batch_first=True, enforce_sorted=False)
         return output, final
 
-    def _per_row_components(self, x: Any, hx: Any, component: Tensor) -> tuple[Any, Any]:
-        # Fused kernels take one weight for all rows, so rows are sorted by component and run group by group.
-        if isinstance(x, PackedSequence):
-            padded, lengths = pad_packed_sequence(x, batch_first=True)
-        else:
-            padded, lengths = x, None
+    def _per_row_components(self, x: Any, hx: Any, spec: Sampling, component: Tensor) -> tuple[Any, Any]:
+        # Fused kernels take one weight for all rows, so the rows of a sample are run component by component.
+        count = self._row_count(x, spec.n)
+        each_row = expand_rows(component.cpu(), count).expand(count).view(spec.n, -1)
         rows, values = [], []
         for k in component.unique().tolist():
-            spec = current_sampling().replace(n=1, component=int(k))
-            with using(spec):
-                values += self.values(spec)
-            rows.append((component == k).nonzero().squeeze(1).cpu())
-        return self._run_parts(x, padded, lengths, hx, rows, values)
+            drawn = self.values(spec.replace(component=int(k)))
+            for s, row in enumerate(each_row):
+                index = (row == k).nonzero().squeeze(1) + s * each_row.shape[1]
+                if len(index):
+                    rows.append(index)
+                    values.append(drawn[s if len(drawn) > 1 else 0])
+        return self._run_parts(x, hx, rows, values)
 
     def _run(self, x: Any, hx: Any, values: dict[str, Tensor]) -> tuple[Any, Any]:
         weights = [values[name] for name in self.names]

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from leanbayes._sampling import Sampling, current_sampling, own_frame
 from leanbayes.methods import Method, fan_in
-from leanbayes.nn._base import ConvertedLayer, Scope
+from leanbayes.nn._base import ConvertedLayer, Scope, as_trained
 from leanbayes.nn._rows import join_rows, pick_samples
 from leanbayes.nn.layer import _own_group
-from leanbayes.ops import Dense, LinearOp
+from leanbayes.ops import Dense, LinearOp, rows_per_sample
 from leanbayes.parameter import RandomParameter
 
 
@@ -72,7 +72,7 @@ class WrappedLayer(ConvertedLayer):
             if not isinstance(owner, RandomParameter):
                 drawn = [owner] * len(each)
             elif mean:
-                value = owner.means(spec.n, spec)
+                value = as_trained(owner.means(spec.n, spec), self.template.get_parameter(name))
                 stacked = value.dim() > owner.dim()
                 if stacked and len(each) == 1:
                     each = [dict(each[0]) for _ in range(spec.n)]
@@ -91,13 +91,18 @@ class WrappedLayer(ConvertedLayer):
             values = self.values(spec)
         if len(values) == 1:
             return torch.func.functional_call(self.template, values[0], args, kwargs)
+        x = args[0] if args else next(iter(kwargs.values()))
+        if x.dim() == 1:
+            raise ValueError(f"{self.path or 'the layer'} got an input without a batch axis, but n={spec.n}")
+        axis = self.rows_axis(x, spec)
+        rows_per_sample(x.shape[axis], spec.n)
         outputs = [
             torch.func.functional_call(
-                self.template, values[s], pick_samples(args, spec.n, [s]), pick_samples(kwargs, spec.n, [s])
+                self.template, values[s], pick_samples(args, spec.n, [s], axis), pick_samples(kwargs, spec.n, [s], axis)
             )
             for s in range(spec.n)
         ]
-        return join_rows(outputs)
+        return join_rows(outputs, axis)
 
 
 def matrix_op(value: Tensor) -> LinearOp:

@@ -47,7 +47,7 @@ class Posterior(nn.Module, ABC):
         original: Parameters that came from the plain model (frozen by `freeze=True`).
         outside_kl: Parameters that no KL term contains (weight decay may act on them).
         support: ``"real"`` or ``"positive"``.
-        heavy_tailed: Whether the second moment is infinite.
+        heavy_tailed: Whether mean and variance are infinite; the "mean" is then a location.
         has_log_prob: Whether `log_prob` is there, as Monte Carlo KL terms need.
         components: Number of mixture components, 1 where there is no mixture.
         shared_index: Whether one component index serves the whole model.
@@ -57,7 +57,7 @@ class Posterior(nn.Module, ABC):
     original: ClassVar[tuple[str, ...]] = ()
     outside_kl: ClassVar[tuple[str, ...]] = ()
     support: ClassVar[str] = "real"
-    heavy_tailed: ClassVar[bool] = False
+    heavy_tailed: bool = False
     has_log_prob: ClassVar[bool] = False
     components: int = 1
     shared_index: ClassVar[bool] = False
@@ -112,7 +112,7 @@ def initial_raw(loc: Tensor, scale: float) -> nn.Parameter:
 
 
 class Elementwise(Posterior):
-    """Independent elements ``transform(loc + scale * noise)``; subclasses give `scale`.
+    """Independent elements ``transform(location + scale * noise)``; subclasses give `scale`.
 
     Args:
         loc: Initial location; an `nn.Parameter` is used as it is, so that tied and optimised weights stay so.
@@ -135,6 +135,10 @@ class Elementwise(Posterior):
     def scale(self) -> Tensor:
         """Scale of each element, in float32 at least."""
 
+    def location(self) -> Tensor:
+        """Location of each element, in float32 at least."""
+        return full_precision(self.loc)
+
     def transform(self, value: Tensor) -> Tensor:
         """Map from the location-scale variable to the tensor's element."""
         return value
@@ -142,12 +146,12 @@ class Elementwise(Posterior):
     def rsample(self, n: int, spec: Sampling) -> Tensor:
         """See `Posterior`."""
         eps = self.draw_noise((n, *self.shape), self.loc, spec)
-        return self.transform(full_precision(self.loc) + self.scale() * eps)
+        return self.transform(self.location() + self.scale() * eps)
 
     def rsample_rows(self, index: Tensor, spec: Sampling) -> Tensor:
         """Draw ``[rows, d]`` from the components ``index`` ``[rows]`` of stacked parameters ``[K, d]``."""
         eps = self.draw_noise((index.shape[0], *self.shape[1:]), self.loc, spec)
-        return self.transform(full_precision(self.loc)[index] + self.scale()[index] * eps)
+        return self.transform(self.location()[index] + self.scale()[index] * eps)
 
     def mean(self, component: int | None = None) -> Tensor:
         """See `Posterior`."""

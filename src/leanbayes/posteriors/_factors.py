@@ -59,6 +59,11 @@ class LogNormalPosterior(Elementwise):
         """See `Posterior`."""
         return (full_precision(self.loc) + self.scale().square() / 2).exp()
 
+    def set_point_(self, value: Tensor) -> None:
+        """See `Posterior`."""
+        with torch.no_grad():
+            self.loc.copy_(full_precision(value).log() - self.scale().square() / 2)
+
     def log_prob(self, value: Tensor) -> Tensor:
         """See `Posterior`."""
         scale, log = self.scale(), value.log()
@@ -80,18 +85,21 @@ class HalfCauchyPosterior(Elementwise):
         """See `Elementwise`."""
         return full_precision(self.loc).exp()
 
-    def rsample_rows(self, index: Tensor, spec) -> Tensor:
+    def location(self) -> Tensor:
         """See `Elementwise`."""
-        eps = self.draw_noise((index.shape[0], *self.shape[1:]), self.loc, spec)
-        return (self.scale()[index] * eps).abs()
+        return torch.zeros_like(self.scale())
 
-    def rsample(self, n: int, spec) -> Tensor:
-        """See `Posterior`."""
-        return (self.scale() * self.draw_noise((n, *self.shape), self.loc, spec)).abs()
+    def transform(self, value: Tensor) -> Tensor:
+        """See `Elementwise`."""
+        return value.abs()
 
     def mean(self, component: int | None = None) -> Tensor:
         """See `Posterior`."""
         return self.scale()
+
+    def set_point_(self, value: Tensor) -> None:
+        """See `Posterior`."""
+        super().set_point_(full_precision(value).log())
 
     def log_prob(self, value: Tensor) -> Tensor:
         """See `Posterior`."""

@@ -15,8 +15,9 @@ from leanbayes.priors import ARD, LogUniform, NormalPrior, StudentT
 
 # Constants of Molchanov et al. (2017), eq. 14.
 _K1, _K2, _K3 = 0.63576, 1.87320, 1.48695
-# Below these degrees of freedom Student's t is the log-uniform prior, but for a constant, to float precision.
-_TINY_DF = 1e-6
+# Up to these degrees of freedom Student's t is the log-uniform prior but for a constant: a weight with standard
+# deviation s is within sqrt(df) of 0, where the two differ, with a probability of sqrt(df) / s.
+_TINY_DF = 1e-12
 
 
 @register_kl(GaussianPosterior, NormalPrior)
@@ -43,7 +44,7 @@ def _student(q: GaussianPosterior, p: StudentT) -> Tensor:
     if p.df > _TINY_DF:
         return monte_carlo_kl(q, p, MONTE_CARLO_DRAWS)
     constant = p.limit() * q.shape.numel() if p.constant else 0.0
-    return _over_weights(q, log_uniform_kl) + constant
+    return _over_weights(q, log_uniform_kl_exact) + constant
 
 
 def _over_weights(q: GaussianPosterior, divergence) -> Tensor:
@@ -66,36 +67,22 @@ def log_uniform_kl_exact(log_alpha: Tensor) -> Tensor:
     """KL(N(m, alpha m^2) || log-uniform) less its limit at infinite alpha, to float precision.
 
     With x = 1 / (2 alpha) and J ~ Poisson(x) it is ``0.5 * (E digamma(J + 1/2) - digamma(1/2))``, since the square of
-    a normal variable with mean is a Poisson mixture of chi-squares.
+    a normal variable with mean is a Poisson mixture of chi-squares. The series is tabulated once; below the table an
+    asymptotic expansion takes over, above it the first term of the series.
     """
-    return _ExactLogUniform.apply(log_alpha)
+    wide = log_alpha.double()
+    x = 0.5 * torch.exp(-wide)
+    value = torch.where(wide < _LOW, _asymptotic(x.clamp_min(0.5 * math.exp(-_LOW))), _interpolate(wide))
+    return torch.where(wide > _HIGH, x, value).to(log_alpha.dtype)
 
 
-class _ExactLogUniform(torch.autograd.Function):
-    """Series for x <= 40, asymptotic expansion above; the derivative in x is ``0.5 * E 1 / (J + 1/2)``."""
-
-    @staticmethod
-    def forward(ctx, log_alpha: Tensor) -> Tensor:
-        x = 0.5 * torch.exp(-log_alpha.double())
-        value, slope = _series(x.clamp_max(_SERIES_LIMIT))
-        far_value, far_slope = _asymptotic(x.clamp_min(_SERIES_LIMIT))
-        near = x <= _SERIES_LIMIT
-        value, slope = torch.where(near, value, far_value), torch.where(near, slope, far_slope)
-        ctx.save_for_backward(-x * slope)
-        return value.to(log_alpha.dtype)
-
-    @staticmethod
-    def backward(ctx, *grads: Tensor) -> Tensor:
-        (slope,) = ctx.saved_tensors
-        return (grads[0] * slope).to(grads[0].dtype)
-
-
-_SERIES_LIMIT = 40.0
-_SERIES_TERMS = 140
+_LOW, _HIGH, _STEP = -4.5, 25.0, 2.0**-6
+_SERIES_TERMS = 160
 _EULER_GAMMA = 0.5772156649015329
 
 
 def _series(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The divergence and its derivative in x, ``0.5 * E 1 / (J + 1/2)``."""
     weight = torch.exp(-x)  # Poisson probability of J = 0
     value, slope, step = torch.zeros_like(x), weight / 0.5, 0.0
     for j in range(1, _SERIES_TERMS):
@@ -106,12 +93,31 @@ def _series(x: Tensor) -> tuple[Tensor, Tensor]:
     return 0.5 * value, 0.5 * slope
 
 
-def _asymptotic(x: Tensor) -> tuple[Tensor, Tensor]:
+def _table() -> Tensor:
+    """Values and slopes (times the step) of the divergence at equidistant log alphas: ``[points, 2]``."""
+    points = torch.arange(_LOW, _HIGH + 2 * _STEP, _STEP, dtype=torch.float64)
+    x = 0.5 * torch.exp(-points)
+    value, slope = _series(x)
+    return torch.stack([value, -x * slope * _STEP], 1)
+
+
+_TABLE = _table()
+
+
+def _interpolate(log_alpha: Tensor) -> Tensor:
+    """Cubic between the points of the table, with their values and slopes."""
+    position = (log_alpha.clamp(_LOW, _HIGH) - _LOW) / _STEP
+    index = position.detach().long()
+    f = position - index
+    table = _TABLE.to(log_alpha.device)
+    (v, m), (w, n) = table[index].unbind(-1), table[index + 1].unbind(-1)
+    return v + f * (m + f * (3 * (w - v) - 2 * m - n + f * (2 * (v - w) + m + n)))
+
+
+def _asymptotic(x: Tensor) -> Tensor:
     # E log|z + e| = log z - sum_k (2k-1)!! / (2k z^2k) for z^2 = 2x, and digamma(1/2) = -gamma - 2 log 2.
-    square = 2 * x
-    value, slope, product = 0.5 * torch.log(2 * square) + 0.5 * _EULER_GAMMA, 0.5 / x, 1.0
-    for k in range(1, 7):
-        product *= 2 * k - 1
-        value = value - product / (2 * k) * square**-k
-        slope = slope + product * square ** (-k - 1)
-    return value, slope
+    inverse = 0.5 / x
+    total = torch.zeros_like(x)
+    for k in range(8, 0, -1):
+        total = inverse * (total + math.prod(range(1, 2 * k, 2)) / (2 * k))
+    return 0.5 * torch.log(4 * x) + 0.5 * _EULER_GAMMA - total

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from leanbayes import noise
 from leanbayes._kl import register_kl
 from leanbayes._sampling import Sampling
-from leanbayes.methods import Method, check_choice, check_prior, register_posterior
+from leanbayes.methods import Method, check_choice, check_prior, is_number, register_posterior
 from leanbayes.noise import full_precision
 from leanbayes.posteriors._base import Factors, Posterior
 from leanbayes.priors import HeNormal, Normal, NormalPrior, Pretrained, Prior
@@ -83,7 +83,7 @@ class DropoutPosterior(DropConnectPosterior):
         return Factors(self.weight, in_scale=self._mask(rows, spec), out_scale=None)
 
     def _mask(self, rows: int, spec: Sampling) -> Tensor:
-        size = self.shape[self.op.in_axis] if self.op.index_input else self.op.in_features
+        size = self.op.features(self.shape, self.op.in_axis)
         return noise.keep_mask((rows, size), self.p, self.weight, spec)
 
 
@@ -103,7 +103,7 @@ class _Dropout(Method):
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        if self.p is not None and (isinstance(self.p, bool) or not 0 <= self.p < 1):
+        if self.p is not None and not (is_number(self.p) and 0 <= self.p < 1):
             raise ValueError(f"{name}(p=...) is the drop probability, from 0 to below 1, not {self.p!r}")
         check_prior(self, self.prior)
         if not isinstance(self.prior, (Normal, HeNormal, Pretrained)):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from leanbayes.methods import Method, check_count, register_posterior
+from leanbayes.methods import Method, check_choice, check_count, register_posterior
 from leanbayes.priors import Prior
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class DeepEnsemble(Method):
 
     def __post_init__(self) -> None:
         check_count(self, members=self.members)
+        check_choice(self, (True, False), reinit=self.reinit)
         if self.of is not None and not isinstance(self.of, Method):
             raise TypeError(f"DeepEnsemble(of=...) takes a method such as lb.VarianceLayer(), not {self.of!r}")
         if isinstance(self.of, DeepEnsemble):

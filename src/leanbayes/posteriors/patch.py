@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from leanbayes import noise
 from leanbayes._kl import register_kl
-from leanbayes._sampling import Sampling, current_frame
+from leanbayes._sampling import Sampling
 from leanbayes.groups import ComponentGroup
 from leanbayes.methods import Method, check_choice, check_count, check_positive, register_posterior
 from leanbayes.noise import full_precision
@@ -43,20 +43,19 @@ class PatchGroup(ComponentGroup):
 
     def entropy(self, like: Tensor) -> Tensor:
         """Entropy of one index in nats."""
-        probs = self.probs(like)
-        return -(probs * probs.log()).sum()
+        return -(self.probs(like) * self.log_probs(like)).sum()
 
     def kl(self) -> Tensor:
-        """Minus the entropy of all indices: one for the layer, or one per element."""
+        """Minus the entropy of all indices: one for the layer, or one per element (none where nothing is patched)."""
         like = self.logits if self.logits is not None else torch.zeros(())
-        return -self.entropy(like) * (self.elements if self.per_element else 1)
+        return -self.entropy(like) * (self.elements if self.per_element else min(self.elements, 1))
 
     def weights(self, shape: tuple[int, ...], like: Tensor, spec: Sampling) -> Tensor:
         """One-hot choices ``[*shape, K]``, with straight-through Gumbel-softmax gradients where mixing is learned."""
         if self.logits is None:
             index = noise.categorical(shape, self.probs(like), spec)
             return nn.functional.one_hot(index, self.components).to(noise.compute_dtype(like.dtype))
-        scores = self.probs(like).log() + noise.gumbel((*shape, self.components), like, spec)
+        scores = self.log_probs(like) + noise.gumbel((*shape, self.components), like, spec)
         soft = scores.softmax(-1)
         hard = nn.functional.one_hot(soft.argmax(-1), self.components).to(soft.dtype)
         return hard + soft - soft.detach()
@@ -76,7 +75,8 @@ class PatchPosterior(Posterior):
         self.components = group.components
         spread = init_std * torch.randn(group.components, *value.shape, dtype=value.dtype, device=value.device)
         spread = spread - spread.mean(0)
-        self.copies = nn.Parameter(value.detach() + spread, requires_grad=value.requires_grad)
+        # Trained also where the plain parameter is frozen: patches are what the method adds to it.
+        self.copies = nn.Parameter(value.detach() + spread)
         self._group = (group,)
         group.elements += value.numel()
 
@@ -109,13 +109,7 @@ class PatchPosterior(Posterior):
         fixed = self.group.fixed_index(n, self.copies, spec)
         if fixed is not None:
             return nn.functional.one_hot(fixed, self.components).to(noise.compute_dtype(self.copies.dtype))
-        frame = current_frame()
-        key = id(self.group)
-        if frame is None:
-            return self.group.weights((n,), self.copies, spec)
-        if key not in frame.components or frame.components[key].shape[0] != n:
-            frame.components[key] = self.group.weights((n,), self.copies, spec)
-        return frame.components[key]
+        return self.group.once(n, lambda: self.group.weights((n,), self.copies, spec))
 
     def take(self, weights: Tensor) -> Tensor:
         """The copies chosen by ``weights`` ``[rows, K]``: ``[rows, *shape]``."""
@@ -159,6 +153,7 @@ class _Patch(Method):
     def __post_init__(self) -> None:
         check_count(self, components=self.components)
         check_positive(self, init_std=self.init_std)
+        check_choice(self, (True, False), learn_mixing=self.learn_mixing)
         if not isinstance(self.prior, (Normal, HeNormal, Pretrained)):
             name = type(self).__name__
             raise TypeError(f"{name}(prior=...) takes Normal, HeNormal or Pretrained, not {self.prior!r}")

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 
 from leanbayes._kl import kl_divergence, why_infinite
 from leanbayes._sampling import Sampling
-from leanbayes.methods import Method, check_choice, check_count, check_positive, check_prior, register_posterior
+from leanbayes.methods import (
+    Method,
+    check_choice,
+    check_count,
+    check_number,
+    check_positive,
+    check_prior,
+    register_posterior,
+)
 from leanbayes.posteriors._base import Dirac, Factors, Posterior
 from leanbayes.posteriors._factors import CauchyPosterior, HalfCauchyPosterior, LogNormalPosterior
 from leanbayes.posteriors.mean_field import MeanFieldPosterior
@@ -72,6 +80,7 @@ class Rank1Posterior(Posterior):
         self.input_prior = input_prior
         self.additive = additive
         self.components = group.components
+        self.heavy_tailed = output.heavy_tailed or input.heavy_tailed
         # Not a submodule: the group belongs to the model, and a layer's state dict lists what the layer owns.
         self._group = (group,)
 
@@ -87,8 +96,7 @@ class Rank1Posterior(Posterior):
 
     def rsample(self, n: int, spec: Sampling) -> Tensor:
         """See `Posterior`."""
-        index = self.group.index(n, self.weight, spec)
-        return self._combine(self.input.rsample_rows(index, spec), self.output.rsample_rows(index, spec))
+        return self._draw(self.group.index(n, self.weight, spec), spec)
 
     def factors(self, rows: int, spec: Sampling) -> Factors:
         """See `Posterior`; each row draws its own factors of its sample's component."""
@@ -106,6 +114,15 @@ class Rank1Posterior(Posterior):
             raise ValueError(f"component={component} does not exist; there are {self.components}, counted from 0")
         picked = slice(component, component + 1)
         return self._combine(self.input.mean()[picked], self.output.mean()[picked])[0].to(self.weight.dtype)
+
+    def deviation(self, n: int, spec: Sampling) -> Tensor:
+        """See `Posterior`; each draw less the mean of its own component."""
+        index = self.group.index(n, self.weight, spec)
+        means = self._combine(self.input.mean()[index], self.output.mean()[index])
+        return self._draw(index, spec) - means
+
+    def _draw(self, index: Tensor, spec: Sampling) -> Tensor:
+        return self._combine(self.input.rsample_rows(index, spec), self.output.rsample_rows(index, spec))
 
     def _combine(self, s: Tensor, r: Tensor) -> Tensor:
         product = self.op.outer(self.shape, s, r)  # [n, *shape], or broadcastable to it
@@ -189,10 +206,8 @@ class Rank1(Method):
         check_choice(self, ("auto", "rank1", "weight"), estimator=self.estimator)
         if self.init_std is not None:
             check_positive(self, init_std=self.init_std)
-        if not 0 <= self.random_sign <= 1:
-            raise ValueError(f"{type(self).__name__}(random_sign=...) is a probability, not {self.random_sign!r}")
-        if self.init_spread < 0:
-            raise ValueError(f"{type(self).__name__}(init_spread=...) cannot be negative, got {self.init_spread!r}")
+        check_number(self, 0, 1, random_sign=self.random_sign)
+        check_number(self, 0, init_spread=self.init_spread)
         if self.posterior in ("lognormal", "halfcauchy"):
             if self.random_sign != 1:
                 raise ValueError(
@@ -222,10 +237,7 @@ class Rank1(Method):
         """See `Method`."""
         assert op is not None and group is not None
         additive = self.form == "additive"
-        # The sizes of the weight, not of the op: an embedding without its padding row has one input fewer.
-        in_size, out_size = op.in_features, op.out_features
-        if op.index_input:
-            in_size = value.shape[op.in_axis]
+        in_size, out_size = op.features(value.shape, op.in_axis), op.features(value.shape, op.out_axis)
         output, output_prior = self._factor(out_size, value, self.on in ("both", "output"), zero=additive)
         input_, input_prior = self._factor(in_size, value, self.on in ("both", "input"), zero=False)
         return Rank1Posterior(value, op, group, output, input_, output_prior, input_prior, additive)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from leanbayes.methods import Method, check_choice, check_prior, register_posterior
+from leanbayes.methods import Method, check_choice, check_number, check_prior, register_posterior
 from leanbayes.noise import full_precision
 from leanbayes.posteriors._gaussian import GaussianPosterior
 from leanbayes.posteriors.mean_field import GAUSSIAN_ESTIMATORS
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from leanbayes.ops import LinearOp
     from leanbayes.posteriors._base import Posterior
 
-# The published code keeps log alpha in this range; beyond it exp() has nothing to say in float32.
-_LOG_ALPHA_LIMIT = 20.0
+# Above, the published code clips too: the noise would leave the range of half precision. Below, the standard deviation
+# is under float32's resolution of the mean.
+_LOG_ALPHA_RANGE = (-40.0, 20.0)
 
 
 class VariationalDropoutPosterior(GaussianPosterior):
@@ -37,7 +38,8 @@ class VariationalDropoutPosterior(GaussianPosterior):
         super().__init__(value)
         self.share = share
         self.op = op
-        shapes = {"layer": (), "neuron": (self.loc.shape[0] if op is None else op.out_features,), "weight": self.shape}
+        neurons = self.shape[0] if op is None else op.features(self.shape, op.out_axis)
+        shapes = {"layer": (), "neuron": (neurons,), "weight": self.shape}
         like = self.loc.detach()
         self.raw_log_alpha = nn.Parameter(
             torch.full(shapes[share], float(init_log_alpha), dtype=like.dtype, device=like.device)
@@ -45,7 +47,7 @@ class VariationalDropoutPosterior(GaussianPosterior):
 
     def shared_log_alpha(self) -> Tensor:
         """Log alpha as it is shared: a scalar, ``[out]``, or one per weight."""
-        return full_precision(self.raw_log_alpha).clamp(-_LOG_ALPHA_LIMIT, _LOG_ALPHA_LIMIT)
+        return full_precision(self.raw_log_alpha).clamp(*_LOG_ALPHA_RANGE)
 
     def log_alpha(self) -> Tensor:
         """Log alpha of each weight, broadcastable to its shape."""
@@ -84,10 +86,7 @@ class VariationalDropout(Method):
         check_choice(self, ("layer", "neuron", "weight"), share=self.share)
         check_prior(self, self.prior)
         check_choice(self, GAUSSIAN_ESTIMATORS, estimator=self.estimator)
-        if not -_LOG_ALPHA_LIMIT <= self.init_log_alpha <= _LOG_ALPHA_LIMIT:
-            raise ValueError(
-                f"VariationalDropout(init_log_alpha=...) takes a number from -20 to 20, not {self.init_log_alpha!r}"
-            )
+        check_number(self, *_LOG_ALPHA_RANGE, init_log_alpha=self.init_log_alpha)
 
     def build(self, value: Tensor, op: LinearOp | None, group: ComponentGroup | None = None) -> Posterior:
         """See `Method`."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from leanbayes.methods import check_positive, register_prior
+from leanbayes.methods import check_number, check_positive, register_prior
 from leanbayes.priors._base import Prior
 
 
@@ -24,6 +24,7 @@ class Cauchy(Prior):
     heavy_tailed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        check_number(self, loc=self.loc)
         check_positive(self, scale=self.scale)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -62,6 +63,7 @@ class LogNormal(Prior):
     heavy_tailed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        check_number(self, loc=self.loc)
         check_positive(self, scale=self.scale)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -76,7 +78,7 @@ class LogNormal(Prior):
 class StudentT(Prior):
     """Student's t with `df` degrees of freedom and unit scale; df -> 0 is the log-uniform prior.
 
-    For df up to 1e-6 the KL divergence of a Gaussian depends on alpha = var / mean^2 alone but for a constant; it is
+    For df up to 1e-12 the KL divergence of a Gaussian depends on alpha = var / mean^2 alone but for a constant; it is
     reported less its limit at infinite alpha, as with `LogUniform`, unless `constant`. For larger df it is the proper
     divergence, by Monte Carlo.
     """
@@ -115,7 +117,7 @@ class LogUniform(Prior):
     """The improper prior p(w) ~ 1/|w|, under which the KL divergence of a Gaussian depends on alpha alone.
 
     Reported less its limit at infinite alpha, so that it is zero there. With `exact` the divergence is computed to
-    float precision; else by the approximation of Molchanov et al. (2017), off by at most 0.005 per weight.
+    float precision; else by the approximation of Molchanov et al. (2017), off by at most 0.01 per weight.
     """
 
     exact: bool = False

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from leanbayes.methods import check_positive, register_prior
+from leanbayes.methods import check_number, check_positive, is_number, register_prior
 from leanbayes.priors._base import Prior
 
 
@@ -37,6 +37,7 @@ class Normal(NormalPrior):
     std: float = 1.0
 
     def __post_init__(self) -> None:
+        check_number(self, mean=self.mean)
         check_positive(self, std=self.std)
 
 
@@ -85,7 +86,7 @@ class ScaleMixture(Prior):
 
     def __post_init__(self) -> None:
         check_positive(self, std=self.std, narrow_std=self.narrow_std)
-        if not 0 < self.weight < 1:
+        if not (is_number(self.weight) and 0 < self.weight < 1):
             raise ValueError(f"ScaleMixture(weight=...) takes a number between 0 and 1, not {self.weight!r}")
 
     def log_prob(self, value: Tensor) -> Tensor:

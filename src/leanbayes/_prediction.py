@@ -1,0 +1,224 @@
+"""What a prediction knows: probabilities, moments, and where the uncertainty comes from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from leanbayes.objectives.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+
+
+class Statistics:
+    """Sums over samples that all summaries follow from, so that samples can be streamed.
+
+    Args:
+        likelihood: How outputs are read; None reads raw outputs as values, and as class scores where classes are
+            asked for.
+    """
+
+    def __init__(self, likelihood: Likelihood | None) -> None:
+        self.likelihood = likelihood
+        self.count = 0
+        self.sums: dict[str, Tensor] = {}
+
+    def add(self, outputs: Tensor) -> None:
+        """Take in outputs ``[n, B, ...]``."""
+        self.count += outputs.shape[0]
+        for name, values in self._values(outputs).items():
+            total = values.sum(0)
+            self.sums[name] = self.sums[name] + total if name in self.sums else total
+
+    def _values(self, outputs: Tensor) -> dict[str, Tensor]:
+        """Per-sample quantities whose mean over samples is kept."""
+        likelihood = self.likelihood
+        if isinstance(likelihood, Gaussian):
+            mean, log_var = likelihood.split(outputs)
+            mean = mean.double()
+            return {
+                "first": mean,
+                "second": mean.square() + log_var.double().exp(),
+                "aleatoric": 0.5 * (log_var.double() + math.log(2 * math.pi * math.e)),
+            }
+        if isinstance(likelihood, Bernoulli):
+            probs = outputs.double().sigmoid()
+            return {"first": probs, "second": probs.square(), "aleatoric": _binary_entropy(probs)}
+        scores = likelihood.classes_last(outputs) if isinstance(likelihood, Categorical) else outputs
+        if scores.dim() < 3:
+            return {"first": outputs.double(), "second": outputs.double().square()}
+        probs = scores.double().softmax(-1)
+        found = {"probs": probs, "aleatoric": _entropy(probs)}
+        values = outputs.double() if likelihood is None else probs
+        return found | {"first": values, "second": values.square()}
+
+    def mean(self, name: str) -> Tensor:
+        """Mean over samples of one quantity."""
+        if name not in self.sums:
+            raise ValueError("these outputs have no class axis; pass the likelihood that reads them to lb.predict")
+        return self.sums[name] / self.count
+
+
+class Prediction:
+    """Predictions with their uncertainty; probabilities are averaged over samples, never logits.
+
+    Entropies are in nats, and ``entropy = aleatoric + mutual_information``.
+
+    Args:
+        outputs: Raw outputs ``[S, B, ...]``, None where only the summary is kept.
+        likelihood: How outputs are read.
+        statistics: Sums over samples, computed from the outputs where not given.
+    """
+
+    def __init__(
+        self, outputs: Tensor | None, likelihood: Likelihood | None = None, statistics: Statistics | None = None
+    ) -> None:
+        if statistics is None:
+            assert outputs is not None
+            statistics = Statistics(likelihood)
+            statistics.add(outputs)
+        self._outputs = outputs
+        self._statistics = statistics
+        self.likelihood = likelihood
+        self.dtype = torch.float32 if outputs is None or outputs.dtype != torch.float64 else torch.float64
+
+    @property
+    def outputs(self) -> Tensor:
+        """Raw outputs of every sample, ``[S, B, ...]``."""
+        if self._outputs is None:
+            raise ValueError("keep='summary' holds no single samples; predict with keep='outputs' for them")
+        return self._outputs
+
+    @property
+    def samples(self) -> int:
+        """Number of samples S."""
+        return self._statistics.count
+
+    def _binary(self) -> bool:
+        return isinstance(self.likelihood, Bernoulli)
+
+    def _gaussian(self) -> bool:
+        return isinstance(self.likelihood, Gaussian)
+
+    def _mean(self, name: str) -> Tensor:
+        return self._statistics.mean(name)
+
+    @property
+    def probs(self) -> Tensor:
+        """Predictive probabilities, classes on the last axis: ``[B, C]`` (of the event for Bernoulli)."""
+        if self._gaussian():
+            raise ValueError("a Gaussian likelihood predicts values, not probabilities; use .mean and .std")
+        return self._mean("first" if self._binary() else "probs").to(self.dtype)
+
+    @property
+    def mean(self) -> Tensor:
+        """Predictive mean of the target, of class probabilities, or of raw outputs where no likelihood is given."""
+        return self._mean("first").to(self.dtype)
+
+    @property
+    def std(self) -> Tensor:
+        """Predictive standard deviation: noise and model together for Gaussian targets, else the spread of samples."""
+        variance = self._mean("second") - self._mean("first").square()
+        return variance.clamp_min(0).sqrt().to(self.dtype)
+
+    @property
+    def entropy(self) -> Tensor:
+        """Entropy of the predictive distribution (of the moment-matched normal for Gaussian targets)."""
+        return self._entropy().to(self.dtype)
+
+    def _entropy(self) -> Tensor:
+        if self._gaussian():
+            variance = (self._mean("second") - self._mean("first").square()).clamp_min(1e-300)
+            return 0.5 * (variance.log() + math.log(2 * math.pi * math.e))
+        return _binary_entropy(self._mean("first")) if self._binary() else _entropy(self._mean("probs"))
+
+    @property
+    def aleatoric(self) -> Tensor:
+        """Mean entropy of the samples' own predictions: what no more data would take away."""
+        return self._mean("aleatoric").to(self.dtype)
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """Entropy less `aleatoric`: what the samples disagree about (epistemic uncertainty)."""
+        return (self._entropy() - self._mean("aleatoric")).clamp_min(0).to(self.dtype)
+
+    @property
+    def label(self) -> Tensor:
+        """Most probable class."""
+        return (self.probs > 0.5).long() if self._binary() else self.probs.argmax(-1)
+
+    @property
+    def confidence(self) -> Tensor:
+        """Probability of the most probable class."""
+        return torch.maximum(self.probs, 1 - self.probs) if self._binary() else self.probs.amax(-1)
+
+    def log_prob(self, y: Tensor) -> Tensor:
+        """Log predictive density of each example ``[B]``: log-mean-exp over samples of the targets' log-likelihood."""
+        likelihood = Categorical() if self.likelihood is None else self.likelihood
+        if self._outputs is None:
+            if not isinstance(likelihood, Categorical) or y.dim() != 1:
+                raise ValueError(
+                    "keep='summary' gives log_prob for class labels [B] alone; predict with keep='outputs'"
+                )
+            return self.probs.gather(-1, y.unsqueeze(-1)).squeeze(-1).clamp_min(torch.finfo(self.dtype).tiny).log()
+        likelihood.check(self._outputs, y)
+        with torch.set_grad_enabled(self._outputs.requires_grad):
+            scores = likelihood.log_prob(self._outputs, y)
+        return torch.logsumexp(scores, 0) - math.log(scores.shape[0])
+
+    def quantile(self, q: float | Sequence[float] | Tensor) -> Tensor:
+        """Quantiles of the predictive distribution: ``[*q.shape, B, ...]``.
+
+        Of the mixture of normals for Gaussian targets; else of the samples' probabilities or raw outputs.
+        """
+        outputs = self.outputs
+        levels = torch.as_tensor(q, dtype=outputs.dtype if outputs.is_floating_point() else None, device=outputs.device)
+        if not bool(((levels >= 0) & (levels <= 1)).all()):
+            raise ValueError(f"quantile levels are from 0 to 1, not {q!r}")
+        if isinstance(self.likelihood, Gaussian):
+            mean, log_var = self.likelihood.split(outputs)
+            return _mixture_quantile(mean.detach().double(), (0.5 * log_var.detach().double()).exp(), levels).to(
+                self.dtype
+            )
+        values = Statistics(self.likelihood)._values(outputs)["first"]
+        flat = torch.quantile(values, levels.double().flatten(), dim=0)
+        return flat.reshape(*levels.shape, *values.shape[1:]).to(self.dtype)
+
+    def __repr__(self) -> str:
+        shape = tuple(self._statistics.sums["first"].shape)
+        return f"Prediction(samples={self.samples}, shape={shape}, likelihood={self.likelihood})"
+
+
+def _entropy(probs: Tensor) -> Tensor:
+    return -torch.xlogy(probs, probs).sum(-1)
+
+
+def _binary_entropy(probs: Tensor) -> Tensor:
+    return -torch.xlogy(probs, probs) - torch.xlogy(1 - probs, 1 - probs)
+
+
+def _mixture_quantile(mean: Tensor, std: Tensor, levels: Tensor) -> Tensor:
+    """Quantiles of an equal mixture of normals ``[S, ...]`` by bisection."""
+    reach = 40.0
+    results = []
+    for level in levels.flatten().tolist():
+        low = (mean - reach * std).amin(0)
+        high = (mean + reach * std).amax(0)
+        if level in (0.0, 1.0):
+            results.append(torch.full_like(low, -math.inf if level == 0 else math.inf))
+            continue
+        for _ in range(100):
+            middle = 0.5 * (low + high)
+            below = torch.special.ndtr((middle - mean) / std).mean(0) < level
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        results.append(0.5 * (low + high))
+    return torch.stack(results).reshape(*levels.shape, *mean.shape[1:])
+
+
+def join_statistics(parts: list[Statistics]) -> Statistics:
+    """The statistics of several batches, one after the other."""
+    joined = Statistics(parts[0].likelihood)
+    joined.count = parts[0].count
+    joined.sums = {name: torch.cat([part.sums[name] for part in parts]) for name in parts[0].sums}
+    return joined

@@ -1,0 +1,283 @@
+"""The training objective: the negative ELBO per example, with the one scale that is right."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+
+from leanbayes import noise
+from leanbayes._inputs import call, check_no_nan, output_tensor, rows
+from leanbayes._kl import Mixture, kl, shared_components
+from leanbayes._sampling import Sampling, SeededRandom, current_sampling, fold, using
+from leanbayes.objectives.likelihoods import Categorical, Likelihood
+
+
+class Terms(NamedTuple):
+    """What an `ELBO` returns.
+
+    Attributes:
+        loss: Per example: ``nll + weight * kl / dataset_size``; minimise this.
+        nll: Negative log-likelihood, summed over an example's targets, averaged over examples.
+        kl: The model's whole KL divergence in nats.
+        outputs: The model's outputs ``[S, B, ...]``, one slice per sample and component.
+    """
+
+    loss: Tensor
+    nll: Tensor
+    kl: Tensor
+    outputs: Tensor
+
+
+class ELBO(nn.Module):
+    """The negative evidence lower bound per example: ``nll + weight * kl / dataset_size``.
+
+    The KL is computed in `forward`, so this module is what `DistributedDataParallel` and FSDP wrap and what
+    `torch.compile` compiles. The loss does not depend on the batch size, on gradient accumulation (average the
+    micro-batches) or on the number of ranks, and ranks draw different noise even where they share a seed.
+
+    Args:
+        model: A converted model (a plain one has no KL).
+        dataset_size: Number of training examples over all ranks; targets inside one example do not count.
+        likelihood: How outputs explain targets.
+        kl_weight: A number, or a schedule of the optimiser step: `LinearAnneal`, `StepAnneal` or any callable
+            ``step -> weight``. Steps are counted when an optimiser of the model's parameters steps.
+        components: For families with a shared component index: "average" the components' log-likelihoods, or take
+            that of the "mixture" (log-mean-exp over components and samples).
+        tile: Run every component on the batch; else draw one per example.
+        samples: Draws per component (and example).
+        mixture: How `kl` treats mixtures.
+        bn: "pooled" or "per_sample" batch statistics of the folded samples in training.
+
+    Example:
+        >>> import torch, leanbayes as lb
+        >>> model = lb.bayesianize(torch.nn.Linear(3, 2), lb.Rank1())
+        >>> elbo = lb.ELBO(model, dataset_size=1000)
+        >>> terms = elbo(torch.randn(8, 3), torch.randint(2, (8,)))
+        >>> terms.loss.backward()
+        >>> terms.outputs.shape
+        torch.Size([4, 8, 2])
+    """
+
+    step: Tensor
+    weight_now: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        dataset_size: int | None = None,
+        likelihood: Likelihood | None = None,
+        kl_weight: float | Callable[[int], float] = 1.0,
+        components: Literal["average", "mixture"] = "average",
+        tile: bool = True,
+        samples: int = 1,
+        *,
+        mixture: Mixture = "mean",
+        bn: Literal["pooled", "per_sample"] = "pooled",
+    ) -> None:
+        super().__init__()
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"ELBO takes an nn.Module, not {type(model).__name__}")
+        if dataset_size is None:
+            raise TypeError(
+                "ELBO needs dataset_size, the number of training examples over all ranks: ELBO(model, 50_000)"
+            )
+        if isinstance(dataset_size, bool) or int(dataset_size) != dataset_size or dataset_size < 1:
+            raise ValueError(f"dataset_size is a positive number of examples, not {dataset_size!r}")
+        if components not in ("average", "mixture"):
+            raise ValueError(f"components is 'average' or 'mixture', not {components!r}")
+        if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
+            raise ValueError(f"samples is a whole number from 1, not {samples!r}")
+        if likelihood is not None and not isinstance(likelihood, Likelihood):
+            raise TypeError(f"likelihood takes one such as lb.Categorical(), not {likelihood!r}")
+        self.model = model
+        self.likelihood = Categorical() if likelihood is None else likelihood
+        self.dataset_size = int(dataset_size)
+        self.kl_weight = kl_weight
+        self.components = components
+        self.tile = tile
+        self.samples = samples
+        self.mixture: Mixture = mixture
+        self.bn: Literal["pooled", "per_sample"] = bn
+        reference = next(model.parameters(), torch.zeros(()))
+        self.register_buffer("step", torch.zeros((), dtype=torch.long, device=reference.device))
+        self.register_buffer("weight_now", torch.ones((), device=reference.device), persistent=False)
+        self._driver: weakref.ref[Optimizer] | None = None
+        # Shapes of one example's targets and outputs, once a batch has passed the checks.
+        self._seen: tuple[torch.Size, torch.Size] | None = None
+        self._set_weight()
+        self.register_load_state_dict_post_hook(_refresh_weight)
+        _watch_optimisers(self)
+
+    def forward(self, x: Any, y: Tensor, *, weights: Tensor | None = None, mask: Tensor | None = None) -> Terms:
+        """Run the model on a batch and compute the loss.
+
+        Args:
+            x: A tensor ``[B, ...]``, a mapping of tensors (passed by keyword) or a tuple (by position).
+            y: Targets ``[B, ...]``.
+            weights: How often each example counts, ``[B]``.
+            mask: Which target elements count, shaped as y.
+        """
+        state = current_sampling()
+        batch_dim = state.batch_dim
+        batch = rows(x, batch_dim)
+        if batch_dim and y.dim() > batch_dim:
+            y = y.movedim(batch_dim, 0)
+            mask = None if mask is None else mask.movedim(batch_dim, 0)
+        self._check_sizes(y, batch)
+        outputs, divergence = self._run_checked(x, y, state, batch)
+        scores = self.likelihood.per_example(self.likelihood.training_score(outputs, y), mask)  # [S, B]
+        if self.components == "mixture":
+            per_example = math.log(scores.shape[0]) - torch.logsumexp(scores, 0)
+        else:
+            per_example = -scores.mean(0)
+        nll = (per_example if weights is None else per_example * weights.to(per_example.dtype)).mean()
+        loss = nll + self.weight_now * (divergence / self.dataset_size).to(nll.device)
+        return Terms(loss, nll, divergence, outputs)
+
+    def advance(self) -> None:
+        """Count one optimiser step; needed by hand only where no `torch.optim` optimiser steps."""
+        self.step += 1
+        self._set_weight()
+
+    def extra_repr(self) -> str:
+        """The settings."""
+        return f"dataset_size={self.dataset_size}, kl_weight={self.kl_weight}, components={self.components!r}"
+
+    def _layout(self, state: Sampling, batch: int) -> Sampling:
+        """The sampling state for one batch: how many samples are folded, and which components they use."""
+        samples = 1 if state.mean is True else self.samples
+        count = shared_components(self.model)
+        bn = self.bn if state.bn == "pooled" else state.bn
+        if count == 1 or state.component != "random":
+            return state.replace(n=samples, bn=bn)
+        if self.tile or state.mean is True:
+            return state.replace(n=samples * count, component="stratified", bn=bn)
+        like = next(self.model.parameters())
+        probs = torch.full((count,), 1.0 / count, device=like.device)
+        return state.replace(n=samples, component=noise.categorical((samples * batch,), probs, state), bn=bn)
+
+    def _run(self, x: Any, state: Sampling, batch: int) -> tuple[Tensor, Tensor]:
+        with _rank_noise(state):
+            spec = self._layout(state, batch)
+            with using(spec):
+                output = output_tensor(call(self.model, fold(x, spec.n, state.batch_dim)))
+            divergence = kl(self.model, self.mixture)
+        return _split_rows(output, spec.n, batch, state.batch_dim), divergence
+
+    def _run_checked(self, x: Any, y: Tensor, state: Sampling, batch: int) -> tuple[Tensor, Tensor]:
+        """Run the model; bad values are reported before they can move its statistics."""
+        # Looking at values stops a GPU's queue, so there it is done on the first step alone; compiled code never looks.
+        if torch.compiler.is_compiling() or (y.device.type != "cpu" and self._seen is not None):
+            return self._run(x, state, batch)
+        check_no_nan(x)
+        if self._seen is not None and self._seen[0] == y.shape[1:]:
+            self.likelihood.check(torch.empty((1, batch, *self._seen[1]), device="meta"), y)
+            return self._run(x, state, batch)
+        # What fits the labels is known only once the model has run: keep what a failing run would change.
+        kept = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+        outputs, divergence = self._run(x, state, batch)
+        try:
+            self.likelihood.check(outputs, y)
+        except (TypeError, ValueError):
+            with torch.no_grad():
+                for name, buffer in self.model.named_buffers():
+                    buffer.copy_(kept[name])
+            raise
+        self._seen = (y.shape[1:], outputs.shape[2:])
+        return outputs, divergence
+
+    def _check_sizes(self, y: Tensor, batch: int) -> None:
+        if y.shape[:1] != (batch,):
+            raise ValueError(f"the input has {batch} examples, but the targets have shape {tuple(y.shape)}")
+        total = batch * _world_size()
+        if total > self.dataset_size:
+            raise ValueError(
+                f"dataset_size={self.dataset_size} is under the batch of {total} examples; it counts the training "
+                "examples over all ranks, not batches"
+            )
+
+    def _set_weight(self) -> None:
+        weight = self.kl_weight(int(self.step)) if callable(self.kl_weight) else float(self.kl_weight)
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"the KL weight must be a finite number from 0, not {weight!r}")
+        self.weight_now.fill_(weight)
+
+    def _after_step(self, optimiser: Optimizer) -> None:
+        # Where several optimisers share the model, the first one that steps counts for all.
+        driver = None if self._driver is None else self._driver()
+        if driver is None:
+            own = {id(p) for p in self.parameters()}
+            if not any(id(p) in own for group in optimiser.param_groups for p in group["params"]):
+                return
+            self._driver = weakref.ref(optimiser)
+        elif driver is not optimiser:
+            return
+        self.advance()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_driver": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        _watch_optimisers(self)
+
+
+def _refresh_weight(module: ELBO, incompatible: Any) -> None:
+    module._set_weight()
+
+
+_WATCHING: weakref.WeakSet[ELBO] = weakref.WeakSet()
+_HOOKS: list[Any] = []
+
+
+def _watch_optimisers(elbo: ELBO) -> None:
+    """Have `_after_step` called after every optimiser step as long as the ELBO lives."""
+    _WATCHING.add(elbo)
+    if not _HOOKS:
+        _HOOKS.append(register_optimizer_step_post_hook(_tell_watchers))
+
+
+def _tell_watchers(optimiser: Optimizer, args: Any, kwargs: Any) -> None:
+    for elbo in list(_WATCHING):
+        elbo._after_step(optimiser)
+
+
+def _world_size() -> int:
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+class _rank_noise:  # noqa: N801 - reads as prose: with _rank_noise(state)
+    """Makes ranks draw different noise, also where all were seeded alike; one process is left as it is."""
+
+    def __init__(self, state: Sampling) -> None:
+        self.seeded: SeededRandom | None = None
+        if _world_size() > 1 and state.generator is None and not torch.compiler.is_compiling():
+            seed = int(torch.randint(2**31, ()))
+            self.seeded = SeededRandom(seed * _world_size() + dist.get_rank())
+
+    def __enter__(self) -> None:
+        if self.seeded is not None:
+            self.seeded.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        if self.seeded is not None:
+            self.seeded.__exit__(*error)
+
+
+def _split_rows(output: Tensor, n: int, batch: int, batch_dim: int) -> Tensor:
+    """``[n * B, ...]``, or the rows on `batch_dim`, as ``[n, B, ...]``."""
+    if batch_dim and output.dim() > batch_dim and output.shape[batch_dim] == n * batch:
+        output = output.movedim(batch_dim, 0)
+    if output.dim() == 0 or output.shape[0] != n * batch:
+        raise ValueError(
+            f"the model returned {tuple(output.shape)} for {n} folded samples of {batch} examples; expected "
+            f"{n * batch} rows: the model must treat the rows of a batch alike"
+        )
+    return output.unflatten(0, (n, batch))

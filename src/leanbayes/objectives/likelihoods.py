@@ -1,0 +1,231 @@
+"""Likelihoods: what a network's outputs say about the targets."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Likelihood(nn.Module, ABC):
+    """The distribution of targets given a network's outputs.
+
+    Outputs come with the samples in front, ``[S, B, ...]``; targets are ``[B, ...]``.
+    """
+
+    @abstractmethod
+    def elementwise(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Log-likelihood of every target element, ``[S, *targets.shape]``."""
+
+    @abstractmethod
+    def check(self, outputs: Tensor, targets: Tensor) -> None:
+        """Raise where outputs and targets do not go together, or targets are out of range."""
+
+    def training_score(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """What training maximises for every target element (with label smoothing, where there is any)."""
+        return self.elementwise(outputs, targets)
+
+    def per_example(self, elements: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Sum over the target elements of each example: ``[S, B]``."""
+        if mask is not None:
+            elements = elements * mask.to(elements.dtype)
+        return elements.flatten(2).sum(-1) if elements.dim() > 2 else elements
+
+    def log_prob(self, outputs: Tensor, targets: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Log-likelihood of each example under each sample, ``[S, B]``."""
+        return self.per_example(self.elementwise(outputs, targets), mask)
+
+
+class Categorical(Likelihood):
+    """Classes, by a softmax over the outputs.
+
+    Args:
+        label_smoothing: Share of the target spread over all classes in training.
+        ignore_index: Targets of this value do not count.
+        class_dim: Axis of the classes in one sample's outputs ``[B, ...]``; None finds it: the last axis for
+            ``[B, C]`` and ``[B, T, C]``, axis 1 for ``[B, C, H, W]``.
+
+    Example:
+        >>> import torch
+        >>> Categorical().log_prob(torch.zeros(1, 2, 4), torch.tensor([0, 3]))
+        tensor([[-1.3863, -1.3863]])
+    """
+
+    def __init__(self, label_smoothing: float = 0.0, ignore_index: int = -100, class_dim: int | None = None) -> None:
+        super().__init__()
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(
+                f"Categorical(label_smoothing=...) takes a number from 0 to below 1, not {label_smoothing!r}"
+            )
+        self.label_smoothing = label_smoothing
+        self.ignore_index = ignore_index
+        self.class_dim = class_dim
+
+    def classes_last(self, outputs: Tensor, targets_dim: int | None = None) -> Tensor:
+        """Outputs ``[S, B, ..., C]`` with the classes on the last axis, for targets of that many axes."""
+        if self.class_dim is not None:
+            axis = self.class_dim + (1 if self.class_dim >= 0 else 0)
+            return outputs.movedim(axis, -1)
+        # Without targets to compare with, more than three axes per sample are an image.
+        if targets_dim is None and outputs.dim() > 4:
+            return outputs.movedim(2, -1)
+        return outputs
+
+    def _aligned(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if self.class_dim is None and outputs.shape[1:-1] != targets.shape:
+            image = outputs.movedim(2, -1)
+            if image.shape[1:-1] == targets.shape:
+                return image
+        return self.classes_last(outputs, targets.dim())
+
+    def _soft(self, outputs: Tensor, targets: Tensor) -> bool:
+        return targets.is_floating_point() and targets.shape == outputs.shape[1:]
+
+    def check(self, outputs: Tensor, targets: Tensor) -> None:
+        """See `Likelihood`."""
+        if self._soft(outputs, targets):
+            return
+        if targets.is_floating_point() or targets.dtype == torch.bool:
+            raise TypeError(
+                f"class labels are whole numbers (or probabilities shaped as the outputs), not {targets.dtype}"
+            )
+        aligned = self._aligned(outputs, targets)
+        if aligned.shape[1:-1] != targets.shape:
+            raise ValueError(
+                f"outputs of shape {tuple(outputs.shape[1:])} do not fit labels of shape {tuple(targets.shape)}; "
+                "expected labels without the class axis"
+            )
+        classes = aligned.shape[-1]
+        counted = targets[targets != self.ignore_index]
+        low, high = (int(counted.min()), int(counted.max())) if counted.numel() else (0, 0)
+        if low < 0 or high >= classes:
+            raise ValueError(
+                f"labels must be from 0 to {classes - 1} for {classes} outputs, but they reach from {low} to {high}; "
+                "renumber them"
+            )
+
+    def elementwise(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """See `Likelihood`."""
+        return self._score(outputs, targets, 0.0)
+
+    def training_score(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """See `Likelihood`."""
+        return self._score(outputs, targets, self.label_smoothing)
+
+    def _score(self, outputs: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+        if self._soft(outputs, targets):
+            aligned = self.classes_last(outputs)
+            wanted = self.classes_last(targets.unsqueeze(0)).squeeze(0).to(torch.float32)
+            log_probs = aligned.float().log_softmax(-1)
+            if smoothing:
+                wanted = wanted * (1 - smoothing) + smoothing / wanted.shape[-1]
+            return (wanted * log_probs).sum(-1)
+        aligned = self._aligned(outputs, targets)
+        flat = aligned.reshape(-1, aligned.shape[-1]).float()
+        labels = targets.expand(aligned.shape[:-1]).reshape(-1)
+        loss = F.cross_entropy(
+            flat, labels, ignore_index=self.ignore_index, reduction="none", label_smoothing=smoothing
+        )
+        return -loss.view(aligned.shape[:-1])
+
+
+class Bernoulli(Likelihood):
+    """Yes or no for every output, by a logistic function."""
+
+    def _aligned(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        # Networks with one output unit give [B, 1]; targets are usually [B].
+        if outputs.shape[1:] == (*targets.shape, 1):
+            return outputs.squeeze(-1)
+        return outputs
+
+    def check(self, outputs: Tensor, targets: Tensor) -> None:
+        """See `Likelihood`."""
+        if self._aligned(outputs, targets).shape[1:] != targets.shape:
+            raise ValueError(
+                f"outputs of shape {tuple(outputs.shape[1:])} do not fit targets of shape {tuple(targets.shape)}"
+            )
+        if targets.dtype != torch.bool and targets.numel():
+            low, high = float(targets.min()), float(targets.max())
+            if low < 0 or high > 1:
+                raise ValueError(f"Bernoulli targets must be from 0 to 1, but they reach from {low:g} to {high:g}")
+
+    def elementwise(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """See `Likelihood`."""
+        aligned = self._aligned(outputs, targets).float()
+        wanted = targets.to(aligned.dtype).expand(aligned.shape)
+        return -F.binary_cross_entropy_with_logits(aligned, wanted, reduction="none")
+
+
+class Gaussian(Likelihood):
+    """Real targets around the outputs.
+
+    Args:
+        precision: 1 / noise variance, a number or one per output; ``"learned"`` for a trained scalar; None for
+            heteroscedastic noise: the last axis of the outputs then holds D means and D log variances.
+        init_precision: Where a learned precision starts.
+
+    Example:
+        >>> import torch
+        >>> Gaussian(1.0).log_prob(torch.zeros(1, 2, 1), torch.tensor([0.0, 1.0]))
+        tensor([[-0.9189, -1.4189]])
+    """
+
+    # Keeps exp() of a log variance finite in float32.
+    _LOG_VAR_LIMIT = 20.0
+
+    def __init__(
+        self, precision: float | Sequence[float] | Tensor | str | None = None, init_precision: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.heteroscedastic = precision is None
+        self.log_precision: Tensor | None = None
+        if isinstance(precision, str):
+            if precision != "learned":
+                raise ValueError(f"Gaussian(precision) takes a number, 'learned' or None, not {precision!r}")
+            self.log_precision = nn.Parameter(torch.tensor(math.log(init_precision)))
+        elif precision is not None:
+            value = torch.as_tensor(precision, dtype=torch.get_default_dtype())
+            if not bool(((value > 0) & value.isfinite()).all()):
+                raise ValueError(f"Gaussian(precision) takes positive numbers, not {precision!r}")
+            self.register_buffer("fixed_log_precision", value.log())
+
+    def split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log variance of the targets, in float32 at least."""
+        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        if self.heteroscedastic:
+            if outputs.shape[-1] % 2:
+                raise ValueError(
+                    f"Gaussian() needs D means and D log variances on the last axis, not {outputs.shape[-1]} outputs; "
+                    "pass a precision for outputs that are means alone"
+                )
+            mean, log_var = outputs.chunk(2, -1)
+            return mean, log_var.clamp(-self._LOG_VAR_LIMIT, self._LOG_VAR_LIMIT)
+        log_precision = self.log_precision if self.log_precision is not None else self.fixed_log_precision
+        assert isinstance(log_precision, Tensor)
+        return outputs, (-log_precision).to(outputs.dtype).expand(outputs.shape)
+
+    def _aligned(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_var = self.split(outputs)
+        if mean.shape[1:] == (*targets.shape, 1):
+            return mean.squeeze(-1), log_var.squeeze(-1)
+        return mean, log_var
+
+    def check(self, outputs: Tensor, targets: Tensor) -> None:
+        """See `Likelihood`."""
+        mean, _ = self._aligned(outputs, targets)
+        if mean.shape[1:] != targets.shape:
+            raise ValueError(
+                f"predicted means of shape {tuple(mean.shape[1:])} do not fit targets of shape {tuple(targets.shape)}"
+            )
+        if not bool(torch.isfinite(targets).all()):
+            raise ValueError("the targets contain NaN or infinite values; remove those examples")
+
+    def elementwise(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """See `Likelihood`."""
+        mean, log_var = self._aligned(outputs, targets)
+        squares = (targets.to(mean.dtype) - mean).square() * (-log_var).exp()
+        return -0.5 * (squares + log_var + math.log(2 * math.pi))

@@ -1,0 +1,306 @@
+"""The ELBO: one scale, right for any batch size, accumulation, samples and targets per example."""
+
+import copy
+import math
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+import leanbayes as lb
+
+
+def small_net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def data(count=24):
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(count, 4, generator=generator), torch.randint(3, (count,), generator=generator)
+
+
+METHODS = [
+    lb.MeanField(),
+    lb.KTied(),
+    lb.VariationalDropout(),
+    lb.VarianceLayer(),
+    lb.Rank1(),
+    lb.BatchEnsemble(),
+    lb.EMP(),
+    lb.ECMP(),
+    lb.MCDropout(),
+    lb.DropConnect(),
+    lb.DeepEnsemble(members=3),
+]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
+def test_loss_per_example_is_the_same_for_any_batch_size_and_accumulation(method):
+    model = lb.bayesianize(small_net(), method)
+    x, y = data()
+    elbo = lb.ELBO(model, dataset_size=24)
+    with lb.sampling(mean=True):
+        whole = elbo(x, y)
+        for size in (1, 4, 12):
+            parts = [elbo(a, b) for a, b in zip(x.split(size), y.split(size))]
+            torch.testing.assert_close(torch.stack([p.loss for p in parts]).mean(), whole.loss)
+            assert all(torch.equal(p.kl, whole.kl) for p in parts)
+    torch.testing.assert_close(whole.loss, whole.nll + whole.kl / 24)
+    torch.testing.assert_close(whole.kl, lb.kl(model))
+
+
+def test_gradient_accumulation_gives_the_gradient_of_the_whole_batch():
+    model = lb.bayesianize(small_net(), lb.MeanField())
+    elbo, (x, y) = lb.ELBO(model, 24), data()
+    with lb.sampling(mean=True):
+        elbo(x, y).loss.backward()
+        whole = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        model.zero_grad()
+        for a, b in zip(x.split(6), y.split(6)):
+            (elbo(a, b).loss / 4).backward()
+    for expected, parameter in zip(whole, (p for p in model.parameters() if p.grad is not None)):
+        torch.testing.assert_close(parameter.grad, expected)
+
+
+def test_token_targets_are_summed_within_an_example_and_do_not_inflate_it():
+    model = lb.bayesianize(nn.Linear(4, 3), lb.MeanField())
+    x, y = torch.randn(5, 7, 4), torch.randint(3, (5, 7))
+    elbo = lb.ELBO(model, dataset_size=5)
+    with lb.sampling(mean=True):
+        terms = elbo(x, y)
+        logits = model(x)
+    expected = nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="sum") / 5
+    torch.testing.assert_close(terms.nll, expected)
+    torch.testing.assert_close(terms.loss, expected + lb.kl(model) / 5)
+
+
+def test_masks_ignored_targets_and_example_weights():
+    model = lb.bayesianize(nn.Linear(4, 3), lb.MeanField())
+    x, y = torch.randn(5, 7, 4), torch.randint(3, (5, 7))
+    mask = torch.rand(5, 7) < 0.5
+    elbo = lb.ELBO(model, dataset_size=5)
+    with lb.sampling(mean=True):
+        torch.testing.assert_close(elbo(x, y, mask=mask).nll, elbo(x, y.masked_fill(~mask, -100)).nll)
+        twice = torch.tensor([2.0, 0.0, 1.0, 1.0, 1.0])
+        expected = elbo(x[[0, 0, 2, 3, 4]], y[[0, 0, 2, 3, 4]]).nll
+        torch.testing.assert_close(elbo(x, y, weights=twice).nll, expected)
+
+
+@pytest.mark.parametrize("size", [0, -5, 2.5, True])
+def test_a_dataset_size_that_is_no_positive_count_is_an_error(size):
+    with pytest.raises(ValueError, match="dataset_size is a positive number"):
+        lb.ELBO(small_net(), dataset_size=size)
+
+
+def test_a_missing_dataset_size_is_an_error():
+    with pytest.raises(TypeError, match="needs dataset_size"):
+        lb.ELBO(small_net())
+
+
+def test_a_dataset_size_under_the_batch_is_an_error():
+    with pytest.raises(ValueError, match="under the batch of 24"):
+        lb.ELBO(lb.bayesianize(small_net(), lb.MeanField()), dataset_size=23)(*data())
+
+
+def test_average_and_mixture_of_components():
+    model = lb.bayesianize(small_net(), lb.BatchEnsemble(components=3, random_sign=0.5))
+    x, y = data()
+    members = torch.stack([lb.point_estimate(model, component=k)(x) for k in range(3)])
+    scores = lb.Categorical().log_prob(members, y)
+    average = lb.ELBO(model, 24)(x, y)
+    torch.testing.assert_close(average.outputs, members)
+    torch.testing.assert_close(average.nll, -scores.mean())
+    mixture = lb.ELBO(model, 24, components="mixture")(x, y)
+    torch.testing.assert_close(mixture.nll, -(scores.logsumexp(0) - math.log(3)).mean())
+    assert mixture.nll < average.nll
+
+
+def test_without_tiling_each_example_has_one_component_shared_by_all_layers():
+    model = lb.bayesianize(small_net(), lb.BatchEnsemble(components=3, random_sign=0.5))
+    x, y = data()
+    members = torch.stack([lb.point_estimate(model, component=k)(x) for k in range(3)])
+    torch.manual_seed(3)
+    outputs = lb.ELBO(model, 24, tile=False)(x, y).outputs[0]
+    distance = (members - outputs).abs().amax(-1)  # [K, B]
+    assert distance.amin(0).max() < 1e-5
+    assert len(distance.argmin(0).unique()) == 3
+
+
+def test_without_tiling_ensembles_and_recurrent_layers_take_components_per_example():
+    ensemble = lb.bayesianize(small_net(), lb.DeepEnsemble(members=3))
+    x, y = data()
+    members = torch.stack([lb.point_estimate(ensemble, component=k)(x) for k in range(3)])
+    outputs = lb.ELBO(ensemble, 24, tile=False)(x, y).outputs[0]
+    assert (members - outputs).abs().amax(-1).amin(0).max() < 1e-5
+
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(4, 6, batch_first=True)
+            self.head = nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.head(self.lstm(x)[0])
+
+    tagger = lb.bayesianize(Tagger(), lb.BatchEnsemble(components=3, random_sign=0.5))
+    x, y = torch.randn(9, 5, 4), torch.randint(3, (9, 5))
+    members = torch.stack([lb.point_estimate(tagger, component=k)(x) for k in range(3)])
+    outputs = lb.ELBO(tagger, 9, tile=False)(x, y).outputs[0]
+    assert (members - outputs).abs().flatten(2).amax(-1).amin(0).max() < 1e-5
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_samples_are_folded_and_averaged(samples):
+    model = lb.bayesianize(small_net(), lb.MeanField(init_std=0.3))
+    x, y = data()
+    terms = lb.ELBO(model, 24, samples=samples)(x, y)
+    assert terms.outputs.shape == (samples, 24, 3)
+    torch.testing.assert_close(terms.nll, -lb.Categorical().log_prob(terms.outputs, y).mean())
+
+
+def test_kl_weight_and_schedules_count_optimiser_steps():
+    model = lb.bayesianize(small_net(), lb.MeanField())
+    elbo, (x, y) = lb.ELBO(model, 24, kl_weight=lb.LinearAnneal(4)), data()
+    optimiser = torch.optim.SGD(elbo.parameters(), lr=0.0)
+    for step in range(6):
+        for _ in range(3):  # three micro-batches make one step
+            terms = elbo(x, y)
+            terms.loss.backward()
+        weight = min(1.0, step / 4)
+        torch.testing.assert_close(terms.loss, terms.nll + weight * terms.kl / 24)
+        optimiser.step()
+    assert int(elbo.step) == 6
+
+
+def test_two_optimisers_of_one_model_count_once():
+    model = lb.bayesianize(small_net(), lb.MeanField())
+    elbo, (x, y) = lb.ELBO(model, 24, kl_weight=lb.LinearAnneal(10)), data()
+    parameters = list(elbo.parameters())
+    first, second = torch.optim.SGD(parameters[:2], lr=0.1), torch.optim.SGD(parameters[2:], lr=0.1)
+    foreign = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    for _ in range(3):
+        elbo(x, y).loss.backward()
+        first.step(), second.step(), foreign.step()
+    assert int(elbo.step) == 3
+
+
+def test_the_step_count_is_saved_and_restored():
+    elbo = lb.ELBO(lb.bayesianize(small_net(), lb.MeanField()), 24, kl_weight=lb.LinearAnneal(10))
+    for _ in range(5):
+        elbo.advance()
+    other = lb.ELBO(lb.bayesianize(small_net(), lb.MeanField()), 24, kl_weight=lb.LinearAnneal(10))
+    other.load_state_dict(elbo.state_dict())
+    assert int(other.step) == 5 and float(other.weight_now) == 0.5
+
+
+@pytest.mark.parametrize("copier", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"])
+def test_copies_count_their_own_steps(copier):
+    elbo = copier(lb.ELBO(lb.bayesianize(small_net(), lb.MeanField()), 24, kl_weight=lb.LinearAnneal(10)))
+    elbo(*data()).loss.backward()
+    torch.optim.SGD(elbo.parameters(), lr=0.1).step()
+    assert int(elbo.step) == 1
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_a_bad_kl_weight_is_an_error(weight):
+    with pytest.raises(ValueError, match="KL weight"):
+        lb.ELBO(small_net(), 10, kl_weight=weight)
+
+
+def normed_net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+
+
+@pytest.mark.parametrize("bad", ["label", "negative", "nan", "later"])
+def test_bad_values_leave_the_model_as_it_was(bad):
+    model = lb.bayesianize(normed_net(), lb.MeanField())
+    elbo, (x, y) = lb.ELBO(model, 24), data()
+    if bad == "later":
+        elbo(x, y)
+    before = copy.deepcopy(model.state_dict())
+    if bad == "nan":
+        x = x.clone()
+        x[3, 2] = float("nan")
+    else:
+        y = y.clone()
+        y[5] = -1 if bad == "negative" else 3
+    with pytest.raises(ValueError, match="NaN in 1 of 24" if bad == "nan" else "labels must be from 0 to 2"):
+        elbo(x, y)
+    after = model.state_dict()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+def test_several_samples_move_batch_statistics_once_pooled_or_per_sample():
+    for bn in ("pooled", "per_sample"):
+        model = lb.bayesianize(normed_net(), lb.MeanField(init_std=0.5), where=lb.named("0")).train()
+        elbo, (x, y) = lb.ELBO(model, 24, samples=5, bn=bn), data()
+        elbo(x, y)
+        assert int(model[1].num_batches_tracked) == 1
+        assert "forward" not in vars(model[1])
+
+
+def test_per_sample_statistics_equal_those_of_separate_passes():
+    model = lb.bayesianize(normed_net(), lb.MeanField(init_std=0.5)).train()
+    x, _ = data()
+    torch.manual_seed(0)
+    with lb.sampling(n=3, bn="per_sample", estimator="weight", generator=torch.Generator().manual_seed(0)):
+        together = lb.split(model(lb.fold(x, 3)), 3)
+    for s in range(3):
+        normalised = together[s]
+        assert not torch.allclose(normalised, together[(s + 1) % 3])
+    with lb.sampling(n=3, mean=True, bn="per_sample"):
+        same = lb.split(model(lb.fold(x, 3)), 3)
+    with lb.sampling(mean=True):
+        once = model(x)
+    for s in range(3):
+        torch.testing.assert_close(same[s], once)
+
+
+def test_mappings_and_tuples_of_inputs():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 3), nn.Linear(2, 3)
+
+        def forward(self, left, right=None):
+            return {"logits": self.a(left) + self.b(right)}
+
+    model = lb.bayesianize(Two(), lb.Rank1(components=2))
+    left, right, y = torch.randn(6, 4), torch.randn(6, 2), torch.randint(3, (6,))
+    elbo = lb.ELBO(model, 6)
+    with lb.sampling(mean=True):
+        torch.testing.assert_close(elbo({"left": left, "right": right}, y).loss, elbo((left, right), y).loss)
+    assert elbo({"left": left, "right": right}, y).outputs.shape == (2, 6, 3)
+
+
+def test_sequence_first_models():
+    torch.manual_seed(0)
+    net = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0), 1, enable_nested_tensor=False)
+    model = lb.bayesianize(nn.Sequential(net, nn.Linear(8, 3)), lb.MeanField(init_std=0.1))
+    x, y = torch.randn(5, 4, 8), torch.randint(3, (5, 4))  # [T, B, ...]
+    elbo = lb.ELBO(model, 4, samples=2)
+    with lb.sampling(batch_dim=1):
+        assert elbo(x, y).outputs.shape == (2, 4, 5, 3)
+        with lb.sampling(mean=True):
+            terms = elbo(x, y)
+    with lb.sampling(mean=True):
+        expected = nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction="sum") / 4
+    torch.testing.assert_close(terms.nll, expected)
+
+
+@pytest.mark.parametrize("method", [lb.MeanField(), lb.Rank1(), lb.EMP()], ids=lambda m: type(m).__name__)
+def test_the_whole_objective_compiles(method):
+    torch._dynamo.reset()
+    model = lb.bayesianize(normed_net(), method)
+    elbo = torch.compile(lb.ELBO(model, 24, kl_weight=lb.LinearAnneal(3)), fullgraph=True, backend="aot_eager")
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(3):
+        terms = elbo(*data())
+        torch.testing.assert_close(terms.loss, terms.nll + step / 3 * terms.kl / 24)
+        optimiser.zero_grad()
+        terms.loss.backward()
+        optimiser.step()
+    assert all(p.grad is not None for p in model.parameters())

@@ -1,0 +1,103 @@
+"""Likelihoods against torch's losses and torch.distributions."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import distributions as D
+
+import leanbayes as lb
+
+
+def test_categorical_equals_cross_entropy_for_every_layout():
+    torch.manual_seed(0)
+    for shape, labels in (((6, 4), (6,)), ((6, 3, 4), (6, 3))):
+        outputs, y = torch.randn(2, *shape), torch.randint(4, labels)
+        expected = -torch.stack([F.cross_entropy(o.reshape(-1, 4), y.flatten(), reduction="none") for o in outputs])
+        found = lb.Categorical().log_prob(outputs, y)
+        torch.testing.assert_close(found, expected.view(2, 6, -1).sum(-1))
+    images, y = torch.randn(2, 6, 4, 3, 5), torch.randint(4, (6, 3, 5))
+    expected = -torch.stack([F.cross_entropy(o, y, reduction="none").sum((1, 2)) for o in images])
+    torch.testing.assert_close(lb.Categorical().log_prob(images, y), expected)
+    torch.testing.assert_close(lb.Categorical(class_dim=1).log_prob(images, y), expected)
+
+
+def test_categorical_ignores_an_index_and_masks():
+    outputs, y = torch.randn(1, 2, 3, 4), torch.tensor([[0, -100, 2], [1, 1, -100]])
+    expected = -F.cross_entropy(outputs[0].flatten(0, 1), y.flatten(), ignore_index=-100, reduction="none").view(2, 3)
+    torch.testing.assert_close(lb.Categorical().log_prob(outputs, y)[0], expected.sum(1))
+    full = torch.tensor([[0, 1, 2], [1, 1, 0]])
+    mask = torch.tensor([[True, False, True], [True, True, False]])
+    elements = lb.Categorical().elementwise(outputs, full)[0]
+    torch.testing.assert_close(lb.Categorical().log_prob(outputs, full, mask)[0], (elements * mask).sum(1))
+
+
+def test_label_smoothing_acts_in_training_only():
+    outputs, y = torch.randn(1, 5, 4), torch.randint(4, (5,))
+    likelihood = lb.Categorical(label_smoothing=0.1)
+    expected = -F.cross_entropy(outputs[0], y, reduction="none", label_smoothing=0.1)
+    torch.testing.assert_close(likelihood.training_score(outputs, y)[0], expected)
+    torch.testing.assert_close(likelihood.elementwise(outputs, y), lb.Categorical().elementwise(outputs, y))
+
+
+def test_soft_labels():
+    outputs, y = torch.randn(1, 5, 4), torch.rand(5, 4).softmax(-1)
+    torch.testing.assert_close(
+        lb.Categorical().log_prob(outputs, y)[0], -F.cross_entropy(outputs[0], y, reduction="none")
+    )
+
+
+@pytest.mark.parametrize("labels", [(6,), (6, 1), (6, 3)])
+def test_bernoulli_equals_binary_cross_entropy(labels):
+    shape = (6, 1) if len(labels) == 1 else labels
+    outputs, y = torch.randn(2, *shape), torch.randint(2, labels)
+    expected = D.Bernoulli(logits=outputs.view(2, *labels)).log_prob(y.float())
+    torch.testing.assert_close(lb.Bernoulli().log_prob(outputs, y), expected.reshape(2, 6, -1).sum(-1))
+
+
+def test_gaussian_equals_the_normal_density():
+    outputs, y = torch.randn(2, 6, 3), torch.randn(6, 3)
+    precision = torch.tensor([0.5, 2.0, 10.0])
+    expected = D.Normal(outputs, precision.rsqrt()).log_prob(y).sum(-1)
+    torch.testing.assert_close(lb.Gaussian(precision).log_prob(outputs, y), expected)
+    torch.testing.assert_close(lb.Gaussian(0.1).log_prob(outputs, y), D.Normal(outputs, 0.1**-0.5).log_prob(y).sum(-1))
+    both = torch.randn(2, 6, 6)
+    expected = D.Normal(both[..., :3], (0.5 * both[..., 3:]).exp()).log_prob(y).sum(-1)
+    torch.testing.assert_close(lb.Gaussian().log_prob(both, y), expected)
+
+
+def test_learned_precision_is_trained():
+    likelihood = lb.Gaussian("learned")
+    y = 3.0 * torch.randn(2000, 1, generator=torch.Generator().manual_seed(0))
+    optimiser = torch.optim.LBFGS(likelihood.parameters(), max_iter=50)
+
+    def closure():
+        optimiser.zero_grad()
+        loss = -likelihood.log_prob(torch.zeros(1, 2000, 1), y).mean()
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    assert float(likelihood.log_precision.detach().exp()) == pytest.approx(1 / float(y.square().mean()), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "outputs", "y", "message"),
+    [
+        (lb.Categorical(), torch.zeros(1, 3, 4), torch.tensor([0, 4, 1]), "from 0 to 3"),
+        (lb.Categorical(), torch.zeros(1, 3, 4), torch.tensor([0, -1, 1]), "from 0 to 3"),
+        (lb.Categorical(), torch.zeros(1, 3, 4), torch.zeros(3, 2, dtype=torch.long), "do not fit"),
+        (lb.Categorical(), torch.zeros(1, 3, 4), torch.zeros(3), "whole numbers"),
+        (lb.Bernoulli(), torch.zeros(1, 3, 1), torch.tensor([0, 2, 1]), "from 0 to 1"),
+        (lb.Gaussian(1.0), torch.zeros(1, 3, 1), torch.tensor([0.0, float("nan"), 1.0]), "NaN"),
+        (lb.Gaussian(1.0), torch.zeros(1, 3, 2), torch.zeros(3), "do not fit"),
+    ],
+)
+def test_targets_that_do_not_fit_are_one_clear_error(likelihood, outputs, y, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        likelihood.check(outputs, y)
+
+
+@pytest.mark.parametrize("precision", [0.0, -1.0, "fixed", [1.0, -2.0]])
+def test_bad_precision_is_an_error(precision):
+    with pytest.raises(ValueError, match="precision"):
+        lb.Gaussian(precision)

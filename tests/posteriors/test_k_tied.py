@@ -1,0 +1,79 @@
+"""The k-tied Normal."""
+
+import pytest
+import torch
+from torch import nn
+
+import leanbayes as lb
+from leanbayes.ops import op_for
+from leanbayes.posteriors.k_tied import KTiedPosterior
+from leanbayes.posteriors.mean_field import MeanFieldPosterior
+from leanbayes.testing import PosteriorSuite
+
+
+class TestKTied(PosteriorSuite):
+    def make_posterior(self):
+        torch.manual_seed(1)
+        return KTiedPosterior(torch.randn(3, 2, 2), 2, 0.3)
+
+
+class TestKTiedOnSecondAxis(PosteriorSuite):
+    def make_posterior(self):
+        torch.manual_seed(1)
+        return KTiedPosterior(torch.randn(2, 3, 2), 1, 0.3, out_axis=1)
+
+
+@pytest.mark.parametrize(
+    ("module", "rows", "columns"),
+    [
+        (nn.Linear(5, 4), 4, 5),
+        (nn.Conv2d(3, 6, (2, 3), groups=3), 6, 1 * 2 * 3),
+        (nn.ConvTranspose1d(4, 6, 3, groups=2), 3, 4 * 3),
+        (nn.Embedding(7, 3), 3, 7),
+    ],
+    ids=["dense", "conv", "transpose", "embedding"],
+)
+def test_standard_deviations_are_the_product_matrix_of_output_features_by_the_rest(module, rows, columns):
+    op = op_for(module)
+    posterior = lb.KTied(rank=2).build(module.weight, op)
+    assert posterior.log_u.shape == (rows, 2) and posterior.log_v.shape == (columns, 2)
+    product = torch.zeros(rows, columns)
+    for out in range(rows):
+        for rest in range(columns):
+            for k in range(2):
+                product[out, rest] += posterior.log_u[out, k].exp() * posterior.log_v[rest, k].exp()
+    matrix = posterior.std().movedim(op.out_axis, 0).flatten(1)
+    torch.testing.assert_close(matrix, product)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 5])
+def test_starts_around_the_given_standard_deviation_at_every_rank(rank):
+    torch.manual_seed(0)
+    posterior = KTiedPosterior(torch.zeros(200, 100), rank, 0.02)
+    # Log-normal noise of 0.1 on each factor moves the mean by a factor exp(0.01).
+    assert posterior.std().mean().item() == pytest.approx(0.02 * 1.01, rel=0.02)
+
+
+def test_columns_start_apart():
+    posterior = KTiedPosterior(torch.zeros(6, 5), 2, 0.1)
+    assert not torch.allclose(posterior.log_u[:, 0], posterior.log_u[:, 1])
+
+
+def test_rank_k_reaches_every_matrix_of_that_rank_and_counts_its_parameters():
+    posterior = KTiedPosterior(torch.zeros(6, 5), 2, 0.1)
+    assert torch.linalg.matrix_rank(posterior.std().double(), tol=1e-6) == 2
+    assert sum(p.numel() for p in posterior.parameters()) == 30 + 2 * (6 + 5)
+
+
+def test_a_side_under_the_rank_falls_back_to_mean_field():
+    value = nn.Parameter(torch.zeros(1, 8))
+    method, reason = lb.KTied(rank=2, init_std=0.05, bias="same").fallback(value, op_for(nn.Linear(8, 1)))
+    assert method == lb.MeanField(init_std=0.05, bias="same")
+    assert "1" in reason and "2" in reason
+    assert lb.KTied(rank=1).fallback(value, op_for(nn.Linear(8, 1))) is None
+
+
+def test_bias_becomes_mean_field():
+    bias = lb.KTied(bias="same", init_std=0.2).build_bias(nn.Parameter(torch.zeros(3)))
+    assert isinstance(bias, MeanFieldPosterior)
+    torch.testing.assert_close(bias.std(), torch.full((3,), 0.2))

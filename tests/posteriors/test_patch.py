@@ -1,0 +1,185 @@
+"""EMP and ECMP."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import leanbayes as lb
+from leanbayes._kl import kl_divergence
+from leanbayes._sampling import Sampling, own_frame
+from leanbayes.posteriors.patch import PatchGroup, PatchPosterior
+from leanbayes.testing import PosteriorSuite, assert_probability_close
+
+PROBS = (0.5, 0.3, 0.2)
+
+
+def group(per_element=False, probs=None):
+    made = PatchGroup(3, probs is not None, per_element)
+    if probs is not None:
+        with torch.no_grad():
+            made.logits.copy_(torch.tensor(probs).log())
+    return made
+
+
+class PatchSuite(PosteriorSuite):
+    per_element = False
+    probs = None
+
+    def make_posterior(self):
+        torch.manual_seed(1)
+        return PatchPosterior(torch.randn(3, 2), group(self.per_element, self.probs), 0.5)
+
+
+class TestEMP(PatchSuite):
+    pass
+
+
+class TestEMPLearned(PatchSuite):
+    probs = PROBS
+
+
+class TestECMP(PatchSuite):
+    per_element = True
+
+
+class TestECMPLearned(PatchSuite):
+    per_element = True
+    probs = PROBS
+
+
+@pytest.mark.parametrize("per_element", [False, True])
+def test_copies_are_spread_around_the_weight_and_centred_on_it(per_element):
+    value = torch.randn(40, 30)
+    posterior = PatchPosterior(value, group(per_element), 0.1)
+    torch.testing.assert_close(posterior.copies.mean(0), value)
+    torch.testing.assert_close(posterior.mean(), value)
+    # Centring takes one of the three degrees of freedom.
+    assert (posterior.copies - value).std().item() == pytest.approx(0.1 * math.sqrt(2 / 3), rel=0.05)
+
+
+@pytest.mark.parametrize("probs", [None, PROBS])
+def test_emp_takes_one_copy_for_the_whole_weight(probs):
+    posterior = PatchPosterior(torch.randn(3, 2), group(probs=probs), 0.5)
+    draws = posterior.rsample(5000, Sampling(n=5000))
+    which = (draws[:, None] - posterior.copies).abs().flatten(2).sum(2)  # [n, K]
+    assert (which.min(1).values < 1e-5).all()
+    for k, probability in enumerate(probs or (1 / 3,) * 3):
+        assert_probability_close(which.argmin(1) == k, probability)
+
+
+@pytest.mark.parametrize("probs", [None, PROBS])
+def test_ecmp_takes_a_copy_for_each_element(probs):
+    posterior = PatchPosterior(torch.randn(3, 2), group(True, probs), 0.5)
+    draws = posterior.rsample(5000, Sampling(n=5000))
+    distance, which = (draws[:, None] - posterior.copies).abs().min(1)  # [n, 3, 2]
+    assert (distance < 1e-5).all()
+    for k, probability in enumerate(probs or (1 / 3,) * 3):
+        assert_probability_close(which == k, probability)
+        both = (which[:, 0, 0] == k) & (which[:, 2, 1] == k)
+        assert_probability_close(both, probability**2)
+
+
+def test_weight_and_bias_of_a_layer_share_the_choice():
+    layer = lb.nn.BayesianLayer(nn.Linear(2, 3), lb.EMP(components=3, init_std=1.0))
+    weight, bias = layer.weight.posterior, layer.bias.posterior
+    assert weight.group is bias.group is layer.mixing
+    for _ in range(10):
+        with own_frame():
+            w, b = weight.rsample(1, Sampling()), bias.rsample(1, Sampling())
+        chosen = [(draw - p.copies).abs().flatten(1).sum(1).argmin() for draw, p in ((w, weight), (b, bias))]
+        assert chosen[0] == chosen[1]
+
+
+def test_learned_mixing_moves_towards_the_better_copy():
+    """Straight-through gradients are biased, but must point the right way on average."""
+    mixing = group(probs=PROBS)
+    posterior = PatchPosterior(torch.zeros(1), mixing, 0.1)
+    with torch.no_grad():
+        posterior.copies.copy_(torch.tensor([[1.0], [0.0], [-1.0]]))
+    posterior.rsample(4000, Sampling(n=4000)).mean().backward()
+    # The true gradient of E w = sum_k p_k M_k in the logits is p_k (M_k - E w).
+    true = torch.tensor(PROBS) * (torch.tensor([1.0, 0.0, -1.0]) - 0.3)
+    assert torch.cosine_similarity(mixing.logits.grad, true, 0) > 0.9
+
+
+def test_entropy_and_probabilities_survive_extreme_logits():
+    mixing = group(probs=PROBS)
+    with torch.no_grad():
+        mixing.logits.copy_(torch.tensor([400.0, 0.0, -400.0]))
+    posterior = PatchPosterior(torch.zeros(2), mixing, 0.1)
+    loss = posterior.rsample(4, Sampling(n=4)).sum() + mixing.kl()
+    loss.backward()
+    assert mixing.kl().item() == 0
+    assert mixing.logits.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("probs", [None, PROBS])
+def test_emp_divergence_counts_one_entropy_for_weight_and_bias(probs):
+    mixing = group(probs=probs)
+    weight, bias = (PatchPosterior(torch.randn(shape), mixing, 0.5) for shape in ((3, 2), (3,)))
+    p = torch.tensor(probs or (1 / 3,) * 3)
+    prior = lb.Normal(0.0, 0.7)
+    total = kl_divergence(weight, prior) + kl_divergence(bias, prior) + mixing.kl()
+    squares = torch.stack([weight.copies[k].square().sum() + bias.copies[k].square().sum() for k in range(3)])
+    expected = (p * squares).sum() / (2 * 0.7**2) + (p * p.log()).sum()
+    torch.testing.assert_close(total, expected)
+
+
+@pytest.mark.parametrize("probs", [None, PROBS])
+def test_ecmp_divergence_counts_one_entropy_per_element(probs):
+    mixing = group(True, probs)
+    weight, bias = (PatchPosterior(torch.randn(shape), mixing, 0.5) for shape in ((3, 2), (3,)))
+    p = torch.tensor(probs or (1 / 3,) * 3)
+    prior = lb.Normal(0.0, 0.7)
+    total = kl_divergence(weight, prior) + kl_divergence(bias, prior) + mixing.kl()
+    squares = torch.stack([weight.copies[k].square().sum() + bias.copies[k].square().sum() for k in range(3)])
+    expected = (p * squares).sum() / (2 * 0.7**2) + 9 * (p * p.log()).sum()
+    torch.testing.assert_close(total, expected)
+
+
+@pytest.mark.parametrize("method", [lb.EMP(components=3), lb.ECMP(components=3)], ids=["emp", "ecmp"])
+def test_divergence_of_a_model_adds_up_its_layers(method):
+    net = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+    net = lb.bayesianize(net, method)
+    parts = [net[1], net[2]]
+    expected = 0.0
+    for layer in parts:
+        copies = [layer.weight.posterior.copies, layer.bias.posterior.copies]
+        squares = sum(c.square().sum().item() for c in copies)
+        indices = sum(c[0].numel() for c in copies) if isinstance(method, lb.ECMP) else 1
+        expected += squares / 3 / 2 - indices * math.log(3)
+    assert lb.kl(net).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_tied_layer_without_a_bias_has_no_entropy_of_its_own():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(3, 3, bias=False)
+            self.second = nn.Linear(3, 3, bias=False)
+            self.second.weight = self.first.weight
+
+        def forward(self, x):
+            return self.second(self.first(x))
+
+    net = lb.bayesianize(Tied(), lb.EMP(components=3), where=lb.types(nn.Linear))
+    squares = net.first.weight.posterior.copies.square().sum().item()
+    assert lb.kl(net).item() == pytest.approx(squares / 6 - math.log(3), rel=1e-5)
+
+
+def test_loading_a_plain_weight_moves_all_copies():
+    posterior = PatchPosterior(torch.zeros(4), group(probs=PROBS), 0.5)
+    spread = posterior.copies - posterior.mean()
+    value = torch.randn(4)
+    posterior.set_point_(value)
+    torch.testing.assert_close(posterior.mean(), value)
+    torch.testing.assert_close(posterior.copies - posterior.mean(), spread)
+
+
+def test_choice_per_example_or_per_batch():
+    x = torch.ones(200, 3)
+    for draw, distinct in (("batch", 1), ("example", 3)):
+        layer = lb.nn.BayesianLayer(nn.Linear(3, 1), lb.EMP(components=3, init_std=1.0, draw=draw))
+        assert layer(x).detach().round(decimals=4).unique().numel() == distinct

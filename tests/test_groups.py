@@ -1,0 +1,89 @@
+"""Who shares a component index."""
+
+import pytest
+import torch
+
+from leanbayes._sampling import Sampling, own_frame, sampling
+from leanbayes.groups import ComponentGroup
+from leanbayes.testing import assert_probability_close, sample_generators
+
+LIKE = torch.zeros(())
+
+
+def test_random_components_are_uniform():
+    index = ComponentGroup(4).index(8000, LIKE, Sampling(n=8000))
+    for k in range(4):
+        assert_probability_close(index == k, 0.25)
+
+
+def test_learned_probabilities_follow_the_logits():
+    group = ComponentGroup(3, learn_mixing=True)
+    assert group.probs(LIKE).tolist() == pytest.approx([1 / 3] * 3)
+    with torch.no_grad():
+        group.logits.copy_(torch.tensor([0.5, 0.3, 0.2]).log())
+    index = group.index(8000, LIKE, Sampling(n=8000))
+    for k, probability in enumerate((0.5, 0.3, 0.2)):
+        assert_probability_close(index == k, probability)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_probabilities_are_in_full_precision(dtype):
+    for group in (ComponentGroup(3), ComponentGroup(3, learn_mixing=True)):
+        probs = group.to(dtype).probs(torch.zeros((), dtype=dtype))
+        assert probs.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+        assert probs.sum().item() == pytest.approx(1)
+
+
+def test_one_index_serves_a_whole_pass():
+    group = ComponentGroup(50)
+    with own_frame():
+        first = group.index(4, LIKE, Sampling(n=4))
+        assert torch.equal(group.index(4, LIKE, Sampling(n=4)), first)
+        assert group.index(2, LIKE, Sampling(n=2)).shape == (2,)
+        assert torch.equal(group.index(4, LIKE, Sampling(n=4)), first)
+    with own_frame():
+        assert not torch.equal(group.index(4, LIKE, Sampling(n=4)), first)
+
+
+def test_a_held_index_serves_a_whole_context():
+    group = ComponentGroup(50)
+    with sampling(hold=True):
+        first = group.index(4, LIKE, Sampling(n=4))
+        with own_frame():
+            assert torch.equal(group.index(4, LIKE, Sampling(n=4)), first)
+
+
+def test_all_components_in_turn():
+    group = ComponentGroup(3)
+    assert group.index(6, LIKE, Sampling(n=6, component="all")).tolist() == [0, 1, 2, 0, 1, 2]
+    assert group.index(3, LIKE, Sampling(n=3, component="stratified", offset=4)).tolist() == [1, 2, 0]
+    assert group.index(2, LIKE, Sampling(n=2, component=1)).tolist() == [1, 1]
+
+
+def test_rows_follow_their_sample():
+    group = ComponentGroup(3)
+    assert group.row_index(6, LIKE, Sampling(n=3, component="all")).tolist() == [0, 0, 1, 1, 2, 2]
+    assert group.row_index(3, LIKE, Sampling(component=2)).tolist() == [2, 2, 2]
+    given = torch.tensor([2, 0, 1, 1])
+    assert group.row_index(4, LIKE, Sampling(component=given)).tolist() == given.tolist()
+
+
+def test_bad_components_are_refused():
+    group = ComponentGroup(3, "the net")
+    with pytest.raises(ValueError, match="component=3 does not exist: the net has 3 components, 0 to 2"):
+        group.index(1, LIKE, Sampling(component=3))
+    with pytest.raises(ValueError, match="needs n to be a multiple of the 3 components of the net, not n=4"):
+        group.index(4, LIKE, Sampling(n=4, component="all"))
+    with pytest.raises(ValueError, match="components were given per row"):
+        group.index(1, LIKE, Sampling(component=torch.tensor([0, 1])))
+    # The last partial batch of an ensemble must not mix its members.
+    with pytest.raises(ValueError, match="10 rows does not divide into 4 samples"):
+        group.row_index(10, LIKE, Sampling(n=4))
+    with pytest.raises(ValueError, match="5 rows does not divide into 2 samples"):
+        group.row_index(5, LIKE, Sampling(component=torch.tensor([0, 1])))
+
+
+def test_generators_decide():
+    group = ComponentGroup(100)
+    first, second = (group.index(3, LIKE, Sampling(n=3, generators=sample_generators(3))) for _ in range(2))
+    assert torch.equal(first, second)

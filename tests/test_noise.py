@@ -1,0 +1,90 @@
+"""The only random draws of the library."""
+
+import math
+
+import pytest
+import torch
+
+from leanbayes import noise
+from leanbayes._sampling import Sampling
+from leanbayes.testing import (
+    assert_mean_close,
+    assert_probability_close,
+    assert_variance_close,
+    sample_generators,
+)
+
+N = 20_000
+LIKE = torch.zeros(())
+DRAWS = {
+    "normal": noise.normal,
+    "uniform": noise.uniform,
+    "signs": noise.signs,
+    "cauchy": noise.cauchy,
+    "keep_mask": lambda shape, like, spec: noise.keep_mask(shape, 0.3, like, spec),
+    "categorical": lambda shape, like, spec: noise.categorical(shape, torch.tensor([0.2, 0.8]).to(like), spec),
+    "gumbel": noise.gumbel,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "mean", "variance"),
+    [
+        ("normal", 0.0, 1.0),
+        ("uniform", 0.5, 1 / 12),
+        ("signs", 0.0, 1.0),
+        ("keep_mask", 1.0, 0.3 / 0.7),
+        ("categorical", 0.8, 0.16),
+        ("gumbel", 0.5772156649, math.pi**2 / 6),
+    ],
+)
+def test_moments(name, mean, variance):
+    draws = DRAWS[name]((N, 2), LIKE, Sampling())
+    assert_mean_close(draws, mean)
+    assert_variance_close(draws, variance)
+
+
+def test_cauchy_has_its_quantiles_and_is_clipped():
+    draws = noise.cauchy((N, 10), LIKE, Sampling()).flatten()
+    for edge in (-3.0, -1.0, 0.0, 0.5, 10.0):
+        assert_probability_close(draws <= edge, 0.5 + math.atan(edge) / math.pi)
+    beyond = 2 / (math.pi * noise.CAUCHY_LIMIT)
+    assert_probability_close(draws.abs() >= noise.CAUCHY_LIMIT, beyond)
+    assert draws.abs().max() == noise.CAUCHY_LIMIT
+
+
+def test_categories_have_their_probabilities():
+    probs = torch.tensor([0.1, 0.0, 0.6, 0.3])
+    index = noise.categorical((N,), probs, Sampling())
+    assert index.dtype == torch.long
+    for k, probability in enumerate(probs.tolist()):
+        assert_probability_close(index == k, probability)
+
+
+@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_noise_is_drawn_in_float32_at_least(name, dtype):
+    draws = DRAWS[name]((3,), torch.zeros((), dtype=dtype), Sampling())
+    if name != "categorical":
+        assert draws.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert draws.shape == (3,)
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_a_generator_decides_and_torchs_own_stays_untouched(name):
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    first, second = (DRAWS[name]((50,), LIKE, Sampling(generator=torch.Generator().manual_seed(1))) for _ in range(2))
+    assert torch.equal(first, second)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_sample_is_the_same_however_samples_are_spread_over_passes(name, rows):
+    draw = DRAWS[name]
+    together = draw((3 * rows, 2), LIKE, Sampling(n=3, generators=sample_generators(3)))
+    assert together.shape == (3 * rows, 2)
+    for s, generator in enumerate(sample_generators(3)):
+        alone = draw((rows, 2), LIKE, Sampling(generators=(generator,)))
+        assert torch.equal(alone, together[s * rows : (s + 1) * rows])

@@ -1,0 +1,208 @@
+"""predict: right samples, any chunking, joint functions, restored modes, bounded memory."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import leanbayes as lb
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+
+
+X = torch.randn(10, 4, generator=torch.Generator().manual_seed(2))
+METHODS = [
+    lb.MeanField(init_std=0.3),
+    lb.KTied(init_std=0.3),
+    lb.VariationalDropout(init_log_alpha=0.0),
+    lb.VarianceLayer(),
+    lb.Rank1(init_std=0.5),
+    lb.Rank1(posterior="cauchy"),
+    lb.BatchEnsemble(random_sign=0.5),
+    lb.EMP(init_std=0.3),
+    lb.EMP(init_std=0.3, draw="example"),
+    lb.ECMP(init_std=0.3),
+    lb.MCDropout(p=0.5),
+    lb.MCDropout(p=None),
+    lb.DropConnect(p=0.5),
+    lb.DeepEnsemble(members=3),
+    lb.DeepEnsemble(members=3, of=lb.VarianceLayer()),
+]
+each_method = pytest.mark.parametrize("method", METHODS, ids=lambda m: f"{type(m).__name__}-{METHODS.index(m)}")
+
+
+@each_method
+def test_a_seed_repeats_and_leaves_the_global_generator_alone(method):
+    model = lb.bayesianize(net(), method)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    first = lb.predict(model, X, 6, seed=1).outputs
+    assert torch.equal(torch.rand(3), expected)
+    torch.randn(100)
+    assert torch.equal(lb.predict(model, X, 6, seed=1).outputs, first)
+    if first.shape[0] > 1 and not isinstance(method, (lb.BatchEnsemble, lb.DeepEnsemble)):
+        assert not torch.equal(lb.predict(model, X, 6, seed=2).outputs, first)
+
+
+@each_method
+def test_joint_samples_are_functions_whatever_the_chunks_and_rows(method):
+    model = lb.bayesianize(net(), method)
+    whole = lb.predict(model, X, 6, seed=1, joint=True, chunk=6).outputs
+    for chunk in (1, 2, 4):
+        torch.testing.assert_close(lb.predict(model, X, 6, seed=1, joint=True, chunk=chunk).outputs, whole)
+    rows = torch.cat([lb.predict(model, X[i : i + 3], 6, seed=1, joint=True).outputs for i in (0, 3, 6, 9)], 1)
+    torch.testing.assert_close(rows, whole)
+    loader = DataLoader(TensorDataset(X), batch_size=4)
+    torch.testing.assert_close(lb.predict(model, loader, 6, seed=1, joint=True).outputs, whole)
+    # One function: equal inputs get equal outputs.
+    same = lb.predict(model, X[:1].expand(4, -1), 6, seed=1, joint=True).outputs
+    torch.testing.assert_close(same, same[:, :1].expand_as(same))
+
+
+@each_method
+def test_modes_are_restored_module_by_module(method):
+    model = lb.bayesianize(net(), method).train()
+    first = next(m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm))
+    first.eval()
+    before = [m.training for m in model.modules()]
+    statistics = copy.deepcopy(model.state_dict())
+    lb.predict(model, X, 5)
+    assert [m.training for m in model.modules()] == before
+    assert all(torch.equal(value, model.state_dict()[key]) for key, value in statistics.items())
+
+
+def test_modes_are_restored_after_an_error():
+    model = lb.bayesianize(net(), lb.MeanField()).train()
+    with pytest.raises(RuntimeError):
+        lb.predict(model, torch.randn(3, 5))
+    assert all(m.training for m in model.modules())
+
+
+def test_samples_are_stratified_over_shared_components():
+    model = lb.bayesianize(net(), lb.Rank1(components=4, init_std=1e-4, random_sign=0.5)).eval()
+    outputs = lb.predict(model, X, 10).outputs
+    assert outputs.shape[0] == 12
+    for s in range(12):
+        with lb.sampling(mean=True, component=s % 4):
+            torch.testing.assert_close(outputs[s], model(X), atol=1e-2, rtol=1e-2)
+
+
+def test_points_are_evaluated_once_each():
+    members = lb.bayesianize(net(), lb.BatchEnsemble(components=4, random_sign=0.5)).eval()
+    outputs = lb.predict(members, X, 20).outputs
+    assert outputs.shape[0] == 4
+    for k in range(4):
+        torch.testing.assert_close(outputs[k], lb.point_estimate(members, component=k)(X))
+    assert lb.predict(lb.bayesianize(net(), lb.DeepEnsemble(members=3)), X, 20).outputs.shape[0] == 3
+    assert lb.predict(net(), X, 20).outputs.shape[0] == 1
+
+
+def test_an_enclosing_sampling_is_obeyed():
+    model = lb.bayesianize(net(), lb.Rank1(components=4, random_sign=0.5)).eval()
+    with lb.sampling(mean=True, component=2):
+        prediction = lb.predict(model, X, 5)
+        torch.testing.assert_close(prediction.outputs[0], model(X))
+    assert prediction.outputs.shape[0] == 1
+    with lb.sampling(component=2):
+        assert lb.predict(model, X, 5).outputs.shape[0] == 5
+    with lb.sampling(hold=True):
+        assert torch.equal(lb.predict(model, X, 4).outputs, lb.predict(model, X, 4).outputs)
+    mean_field = lb.bayesianize(net(), lb.MeanField(init_std=0.5)).eval()
+    with lb.sampling(mean=lb.named("0")), lb.sampling(seed=0):
+        partly = lb.predict(mean_field, X, 3).outputs
+    assert float(partly.std(0).min()) > 0
+
+
+@each_method
+@pytest.mark.parametrize("likelihood", [None, lb.Categorical()], ids=["none", "categorical"])
+def test_the_streamed_summary_equals_that_of_kept_outputs(method, likelihood):
+    model = lb.bayesianize(net(), method)
+    options = {"samples": 7, "likelihood": likelihood, "seed": 3, "chunk": 2}
+    kept, streamed = lb.predict(model, X, **options), lb.predict(model, X, keep="summary", **options)
+    for name in ("probs", "mean", "std", "entropy", "mutual_information", "aleatoric", "label", "confidence"):
+        torch.testing.assert_close(getattr(streamed, name), getattr(kept, name))
+    y = torch.randint(3, (10,))
+    torch.testing.assert_close(streamed.log_prob(y), kept.log_prob(y), rtol=1e-4, atol=1e-5)
+    for use in (lambda: streamed.outputs, lambda: streamed.quantile(0.5)):
+        with pytest.raises(ValueError, match="keep='outputs'"):
+            use()
+
+
+def test_moments_of_predictions_equal_those_of_a_loop():
+    model = lb.bayesianize(net(), lb.MeanField(init_std=0.2)).eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        loop = torch.stack([model(X) for _ in range(2000)])
+    folded = lb.predict(model, X, 2000, seed=1).outputs
+    error = (loop.var(0) / 2000 + folded.var(0) / 2000).sqrt()
+    assert ((loop.mean(0) - folded.mean(0)).abs() < 5 * error).all()
+
+
+def test_large_inputs_are_cut_in_blocks_and_joined():
+    model = lb.bayesianize(net(), lb.MeanField())
+    many = torch.randn(2500, 4)
+    whole = lb.predict(model, many, 3, seed=0, joint=True).outputs
+    assert whole.shape == (3, 2500, 3)
+    torch.testing.assert_close(whole[:, 2400:], lb.predict(model, many[2400:], 3, seed=0, joint=True).outputs)
+
+
+def test_loaders_of_tuples_and_mappings_with_a_progress_bar(capsys):
+    model = lb.bayesianize(net(), lb.MeanField(init_std=1e-8)).eval()
+    y = torch.randint(3, (10,))
+    pairs = lb.predict(model, DataLoader(TensorDataset(X, y), batch_size=4), 3)
+    with lb.sampling(mean=True):
+        torch.testing.assert_close(pairs.outputs[1], model(X), atol=1e-5, rtol=1e-5)
+    mapped = lb.predict(model, DataLoader([{"input": row, "labels": 0} for row in X], batch_size=4), 2)
+    assert mapped.outputs.shape == (2, 10, 3)
+    assert pairs.log_prob(y).shape == (10,)
+
+
+def test_gradients_on_request():
+    model = lb.bayesianize(net(), lb.MeanField())
+    assert not lb.predict(model, X, 2).outputs.requires_grad
+    x = X.clone().requires_grad_()
+    lb.predict(model, x, 2, grad=True).probs[:, 0].sum().backward()
+    assert x.grad is not None and torch.isfinite(x.grad).all() and x.grad.abs().sum() > 0
+
+
+def test_a_compiled_model_predicts():
+    torch._dynamo.reset()
+    model = lb.bayesianize(net(), lb.Rank1(components=2)).eval()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    assert lb.predict(compiled, X, 6, seed=0).outputs.shape == (6, 10, 3)
+    expected = lb.predict(model, X, 6, seed=0, joint=True).outputs
+    torch.testing.assert_close(lb.predict(compiled, X, 6, seed=0, joint=True).outputs, expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"samples": 0}, "samples"),
+        ({"samples": 2.5}, "samples"),
+        ({"chunk": 0}, "chunk"),
+        ({"keep": "all"}, "keep"),
+    ],
+)
+def test_bad_arguments_are_one_clear_error(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        lb.predict(lb.bayesianize(net(), lb.MeanField()), X, **arguments)
+
+
+def test_bad_inputs_are_one_clear_error():
+    model = lb.bayesianize(net(), lb.MeanField())
+    broken = X.clone()
+    broken[2] = float("nan")
+    with pytest.raises(ValueError, match="NaN in 1 of 10 rows"):
+        lb.predict(model, broken)
+    with pytest.raises(ValueError, match="at least one example"):
+        lb.predict(model, X[:0])
+    with pytest.raises(ValueError, match="no batch"):
+        lb.predict(model, DataLoader(TensorDataset(X[:0]), batch_size=4))
+    with pytest.raises(ValueError, match="rows of a batch alike"):
+        lb.predict(nn.Sequential(nn.Linear(4, 3), nn.Flatten(0)), X)

@@ -1,0 +1,106 @@
+"""Work before the first random layer is done once, on networks with skips across it."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import leanbayes as lb
+from leanbayes._prefix import find_boundary
+
+
+def count_calls(module):
+    calls = []
+    module.register_forward_hook(lambda m, args, out: calls.append(args[0].shape[0]))
+    return calls
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    torch.manual_seed(0)
+    return lb.models.create("resnet18", classes=10, stem="cifar").eval()
+
+
+X = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (lb.named("fc"), "fc"),
+        (lb.named("layer4.1.*"), "layer4.1"),
+        (lb.named("layer4.1.conv2"), "layer4.1"),
+        (lb.named("layer4.1.*", "fc"), "layer4.1"),
+        (lb.named("layer4.0.conv1"), "layer4.0"),
+    ],
+    ids=str,
+)
+def test_resnet_folds_at_the_block_that_holds_the_first_random_layer(resnet, where, expected):
+    model = lb.bayesianize(copy.deepcopy(resnet), lb.MeanField(init_std=0.05), where=where).eval()
+    boundary = find_boundary(model, X)
+    assert boundary is not None and boundary.name == expected
+    calls = count_calls(model.layer2)
+    shared = lb.predict(model, X, 6, seed=0, joint=True, chunk=2).outputs
+    assert calls.count(3) == len(calls) and len(calls) <= 3  # once for the batch; the rest are replays or the proof
+    one_by_one = lb.predict(model, X, 6, seed=0, joint=True, chunk=1).outputs
+    torch.testing.assert_close(shared, one_by_one, rtol=1e-4, atol=1e-5)
+
+
+def test_shared_work_gives_what_folding_the_input_gives(resnet, monkeypatch):
+    model = lb.bayesianize(copy.deepcopy(resnet), lb.Rank1(components=2), where=lb.named("layer4.1.*", "fc")).eval()
+    shared = lb.predict(model, X, 4, seed=0, joint=True).outputs
+    monkeypatch.setattr("leanbayes._predict.find_boundary", lambda model, x: None)
+    torch.testing.assert_close(lb.predict(model, X, 4, seed=0, joint=True).outputs, shared, rtol=1e-4, atol=1e-5)
+
+
+def test_vit_with_a_random_last_layer():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.ViTConfig(
+        hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32, image_size=16, patch_size=8
+    )
+    torch.manual_seed(0)
+    model = transformers.ViTForImageClassification(config).eval()
+    layers = [name for name, m in model.named_modules() if isinstance(m, nn.Linear) and ".2." in name]
+    assert layers
+    model = lb.bayesianize(model, lb.MeanField(init_std=0.1), where=lb.named(*layers)).eval()
+    boundary = find_boundary(model, X)
+    assert boundary is not None and boundary.name.endswith(".2")
+    prediction = lb.predict(model, {"pixel_values": X}, 4, seed=0)
+    assert prediction.outputs.shape == (4, 3, 2) and float(prediction.std.min()) > 0
+
+
+class Branches(nn.Module):
+    """Two random branches, the second fed by the input itself: folding at the first would starve it."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.a(x) + self.b(x)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_two_branches_are_folded_at_the_input(rows):
+    model = lb.bayesianize(Branches(), lb.MeanField(init_std=1.0)).eval()
+    assert find_boundary(model, torch.randn(rows, 4)) is None
+    outputs = lb.predict(model, torch.randn(rows, 4), 400, seed=0).outputs
+    assert outputs.shape == (400, rows, 3)
+    # Every sample draws its own noise in both branches.
+    assert len(outputs[:, 0, 0].unique()) == 400
+
+
+def test_a_model_that_captures_the_batch_size_is_folded_further_out():
+    class Reshapes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Linear(4, 6), nn.Linear(6, 3)
+
+        def forward(self, x):
+            rows = x.shape[0]
+            return self.head(self.body(x)).view(rows, 3)
+
+    model = lb.bayesianize(Reshapes(), lb.MeanField(), where=lb.named("head")).eval()
+    assert find_boundary(model, torch.randn(5, 4)) is None
+    assert lb.predict(model, torch.randn(5, 4), 6).outputs.shape == (6, 5, 3)

@@ -1,0 +1,152 @@
+"""The sampling state: contexts, folding, seeds, held draws."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
+
+import leanbayes as lb
+
+
+def test_fold_puts_the_sample_outermost_and_split_undoes_it():
+    x = torch.arange(6).view(3, 2)
+    folded = lb.fold(x, 4)
+    assert torch.equal(folded, x.repeat(4, 1))
+    assert torch.equal(lb.split(folded, 4), x.expand(4, 3, 2))
+
+
+def test_fold_and_split_on_another_axis_and_in_structures():
+    x = torch.arange(12).view(2, 3, 2)
+    folded = lb.fold(x, 2, batch_dim=1)
+    assert torch.equal(folded, torch.cat([x, x], 1))
+    assert torch.equal(lb.split(folded, 2, batch_dim=1)[1], x)
+    nested = lb.fold({"a": x, "b": (x, 3, torch.tensor(1.0))}, 2)
+    assert nested["a"].shape == (4, 3, 2) and nested["b"][1] == 3 and nested["b"][2].dim() == 0
+
+
+def test_fold_repeats_packed_sequences():
+    packed = pack_sequence([torch.ones(3, 2), torch.zeros(1, 2)], enforce_sorted=False)
+    padded, lengths = pad_packed_sequence(lb.fold(packed, 2), batch_first=True)
+    assert lengths.tolist() == [3, 1, 3, 1] and torch.equal(padded[0], padded[2])
+
+
+def test_split_refuses_rows_that_are_no_multiple():
+    with pytest.raises(ValueError, match="not a multiple of the 4 samples"):
+        lb.split(torch.zeros(6, 2), 4)
+
+
+def test_contexts_nest_and_restore():
+    with lb.sampling(n=3, mean=True):
+        with lb.sampling(component=1):
+            state = lb.current_sampling()
+            assert (state.n, state.mean, state.component) == (3, True, 1)
+        assert lb.current_sampling().component == "random"
+    assert lb.current_sampling().n == 1
+    with pytest.raises(RuntimeError), lb.sampling(n=2):
+        raise RuntimeError
+    assert lb.current_sampling().n == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"n": 0}, {"n": 1.5}, {"mean": True, "zero_mean": True}, {"component": "some"}, {"component": -1}],
+    ids=str,
+)
+def test_bad_arguments_are_errors_where_they_are_written(arguments):
+    with pytest.raises(ValueError):
+        lb.sampling(**arguments)
+
+
+def model_of(method):
+    torch.manual_seed(0)
+    return lb.bayesianize(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)), method)
+
+
+X = torch.randn(5, 4, generator=torch.Generator().manual_seed(1))
+
+
+def test_a_seed_repeats_draws_and_leaves_the_global_generator_alone():
+    model = model_of(lb.MeanField(init_std=0.5))
+    torch.manual_seed(7)
+    expected = torch.rand(2)
+    torch.manual_seed(7)
+    with lb.sampling(seed=3):
+        first = model(X)
+    assert torch.equal(torch.rand(2), expected)
+    with lb.sampling(seed=3):
+        assert torch.equal(model(X), first)
+    assert not torch.equal(model(X), first)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        lb.MeanField(init_std=0.5),
+        lb.Rank1(random_sign=0.5),
+        lb.MCDropout(p=0.5),
+        lb.EMP(init_std=0.5),
+        lb.ECMP(init_std=0.5),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+def test_held_draws_are_one_function_for_the_whole_context(method):
+    model = model_of(method).eval()
+    with lb.sampling(hold=True):
+        whole = model(X)
+        rows = torch.cat([model(X[i : i + 1]) for i in range(5)])
+        torch.testing.assert_close(rows, whole)
+    draws = []
+    for _ in range(8):
+        with lb.sampling(hold=True):
+            draws.append(model(X))
+    assert not all(torch.equal(draws[0], other) for other in draws[1:])
+
+
+def test_mean_and_zero_mean_take_selectors():
+    model = model_of(lb.MeanField(init_std=0.5))
+    hidden = model[0]
+    with lb.sampling(mean=lb.named("0")):
+        torch.testing.assert_close(hidden(X), nn.functional.linear(X, hidden.weight.mean(), hidden.bias))
+        assert not torch.equal(model(X), model(X))
+    with lb.sampling(zero_mean=True, seed=0):
+        draws = torch.stack([hidden(X) for _ in range(4000)]) - hidden.bias
+    error = draws.std(0) / 4000**0.5
+    assert (draws.mean(0).abs() < 5 * error).all()
+
+
+def test_components_by_index_all_and_random():
+    model = model_of(lb.BatchEnsemble(components=3, random_sign=0.5)).eval()
+    members = [lb.point_estimate(model, component=k)(X) for k in range(3)]
+    for k in range(3):
+        with lb.sampling(component=k):
+            torch.testing.assert_close(model(X), members[k])
+    with lb.sampling(n=6, component="all"):
+        outputs = lb.split(model(lb.fold(X, 6)), 6)
+    for s in range(6):
+        torch.testing.assert_close(outputs[s], members[s % 3])
+    seen = set()
+    for _ in range(60):
+        out = model(X)
+        match = [k for k in range(3) if torch.allclose(out, members[k], atol=1e-5)]
+        assert len(match) == 1  # one index serves both layers
+        seen.add(match[0])
+    assert seen == {0, 1, 2}
+    with pytest.raises(ValueError, match="multiple of the 3 components"), lb.sampling(n=4, component="all"):
+        model(lb.fold(X, 4))
+    with pytest.raises(ValueError, match="component=3 does not exist"), lb.sampling(component=3):
+        model(X)
+
+
+def test_another_estimator_for_a_while():
+    model = model_of(lb.MeanField(init_std=0.5))
+    with lb.sampling(estimator="weight", seed=0):
+        same = model(X[:1].expand(4, -1))
+    torch.testing.assert_close(same, same[:1].expand_as(same))
+    with pytest.raises(ValueError, match="it offers"), lb.sampling(estimator="rank1"):
+        model(X)
+
+
+def test_input_that_was_not_folded_is_a_clear_error():
+    model = model_of(lb.MeanField(estimator="weight"))
+    with pytest.raises(ValueError, match=r"fold the input with lb.fold\(x, 4\)"), lb.sampling(n=4):
+        model(X)
