@@ -57,10 +57,15 @@ ONE_OF_EACH = {
         "ecmp",
     )
 }
-# Families with an estimator that no recurrent layer offers.
+# Families with an estimator that recurrent layers and bags of words do not offer.
 NOT_RECURRENT = ("emp_example", "variance_uniform")
 
 
 def everywhere(name, module):
     """A predicate that selects all layers, embeddings and norms included; a method takes those it can serve."""
     return True
+
+
+def folding(name, module):
+    """All layers but tables of positions, whose input has one row however many examples there are."""
+    return not name.endswith(("wpe", "position_embeddings", "token_type_embeddings"))

@@ -319,8 +319,8 @@ def test_21_the_loss_does_not_depend_on_batches_ranks_or_accumulation():
 
 def test_importing_the_library_is_light():
     code = (
-        "import sys, leanbayes; heavy = {'transformers', 'sklearn', 'scipy', 'matplotlib', 'pytest', 'rich', 'safetensors',"
-        " 'torchvision', 'lightning'}; print(sorted(heavy & set(sys.modules)))"
+        "import sys, leanbayes; heavy = {'transformers', 'sklearn', 'scipy', 'matplotlib', 'pytest', 'rich',"
+        " 'safetensors', 'torchvision', 'lightning'}; print(sorted(heavy & set(sys.modules)))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

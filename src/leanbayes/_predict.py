@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from leanbayes._inputs import check_no_nan, rows, tensors
 from leanbayes._kl import random_parameters, shared_components
 from leanbayes._prediction import Prediction, Statistics, join_statistics
-from leanbayes._prefix import PrefixRunner, find_boundary, forget
+from leanbayes._prefix import Boundary, PrefixRunner, find_boundary, forget
 from leanbayes._sampling import Sampling, SeededRandom, current_sampling, using
 from leanbayes.nn._rows import map_rows
 from leanbayes.nn.dropout import DropoutLayer
@@ -30,7 +30,7 @@ class _Limits(NamedTuple):
     block: int  # rows of one block of a large input
 
 
-_CPU = _Limits(rows=256, wide_rows=32, drawn_elements=1 << 20, block=1024)
+_CPU = _Limits(rows=512, wide_rows=32, drawn_elements=1 << 18, block=1024)
 _CUDA = _Limits(rows=8192, wide_rows=1024, drawn_elements=1 << 28, block=4096)
 _WIDE_ROW = 1024
 
@@ -147,8 +147,8 @@ def _passes(
     """Outputs ``[n, B, ...]`` of all samples of one batch, chunk by chunk."""
     count = rows(x, state.batch_dim)
     compiled = hasattr(model, "_orig_mod")
-    size = _chunk_size(model, plan, x, chunk, state)
     boundary = None if compiled else find_boundary(model, x)
+    size = _chunk_size(model, plan, x, chunk, state, boundary)
     runner = PrefixRunner(model, x, boundary)
     device = next(tensors(x)).device
     for start in range(0, plan.count, size):
@@ -176,12 +176,14 @@ def _passes(
         yield folded.unflatten(0, (size, count))[: plan.count - start]
 
 
-def _chunk_size(model: nn.Module, plan: _SamplePlan, x: Any, chunk: int | None, state: Sampling) -> int:
+def _chunk_size(
+    model: nn.Module, plan: _SamplePlan, x: Any, chunk: int | None, state: Sampling, boundary: Boundary | None
+) -> int:
     """Samples per pass, the same for all passes, so that a compiled model compiles once."""
     if state.held is not None:
         return plan.count
     if chunk is None:
-        chunk = _best_chunk(model, x, state)
+        chunk = _best_chunk(model, x, state, boundary)
     passes = math.ceil(plan.count / min(chunk, plan.count))
     size = math.ceil(plan.count / passes)
     if hasattr(model, "_orig_mod"):
@@ -190,13 +192,13 @@ def _chunk_size(model: nn.Module, plan: _SamplePlan, x: Any, chunk: int | None, 
     return size
 
 
-def _best_chunk(model: nn.Module, x: Any, state: Sampling) -> int:
+def _best_chunk(model: nn.Module, x: Any, state: Sampling, boundary: Boundary | None) -> int:
     """Samples that are worth folding: small passes cost overhead, large ones leave the caches."""
     first = next(tensors(x))
     limits = _CUDA if first.device.type == "cuda" else _CPU
     count = rows(x, state.batch_dim)
-    wide = first.numel() // max(count, 1) > _WIDE_ROW
-    chunk = (limits.wide_rows if wide else limits.rows) // max(count, 1)
+    width = first.numel() // max(count, 1) if boundary is None else boundary.width
+    chunk = (limits.wide_rows if width > _WIDE_ROW else limits.rows) // max(count, 1)
     drawn = max((layer.weight.numel() for layer in model.modules() if _draws_weights(layer, state)), default=0)
     if drawn:
         chunk = min(chunk, limits.drawn_elements // drawn)

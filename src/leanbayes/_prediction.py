@@ -74,12 +74,8 @@ class Prediction:
     def __init__(
         self, outputs: Tensor | None, likelihood: Likelihood | None = None, statistics: Statistics | None = None
     ) -> None:
-        if statistics is None:
-            assert outputs is not None
-            statistics = Statistics(likelihood)
-            statistics.add(outputs)
         self._outputs = outputs
-        self._statistics = statistics
+        self._summed = statistics
         self.likelihood = likelihood
         self.dtype = torch.float32 if outputs is None or outputs.dtype != torch.float64 else torch.float64
 
@@ -91,9 +87,17 @@ class Prediction:
         return self._outputs
 
     @property
+    def _statistics(self) -> Statistics:
+        # Summed when first asked for: who wants raw outputs alone does not pay for it.
+        if self._summed is None:
+            self._summed = Statistics(self.likelihood)
+            self._summed.add(self.outputs)
+        return self._summed
+
+    @property
     def samples(self) -> int:
         """Number of samples S."""
-        return self._statistics.count
+        return self._statistics.count if self._outputs is None else self._outputs.shape[0]
 
     def _binary(self) -> bool:
         return isinstance(self.likelihood, Bernoulli)

@@ -25,12 +25,14 @@ class Boundary:
         name: The module's name.
         folded: Which tensors of its flattened arguments carry the batch.
         before: Names of the modules that finish before it begins, outermost ones only.
+        width: Elements of its input per example.
     """
 
-    def __init__(self, name: str, folded: tuple[bool, ...], before: tuple[str, ...]) -> None:
+    def __init__(self, name: str, folded: tuple[bool, ...], before: tuple[str, ...], width: int) -> None:
         self.name = name
         self.folded = folded
         self.before = before
+        self.width = width
 
 
 _FOUND: weakref.WeakKeyDictionary[nn.Module, tuple[Any, Boundary | None]] = weakref.WeakKeyDictionary()
@@ -148,7 +150,8 @@ def _search(model: nn.Module, x: Any) -> Boundary | None:
                 isinstance(a, Tensor) and isinstance(b, Tensor) and a.dim() > 0 and (len(a), len(b)) == (3, 2)
                 for a, b in zip(trace.arguments[name], other.arguments[name])
             )
-            boundary = Boundary(name, folded, trace.before(name))
+            width = sum(a.numel() for a, folds in zip(trace.arguments[name], folded) if folds) // 3
+            boundary = Boundary(name, folded, trace.before(name), width)
             if any(folded) and _proves(model, three, boundary, trace, state):
                 return boundary
     return None

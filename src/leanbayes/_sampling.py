@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.stateless import _reparametrize_module
 
 Where = bool | Callable[[str, torch.nn.Module], bool]
 
@@ -54,6 +55,7 @@ class Sampling:
         generator: Source of all draws, eager only.
         generators: One source per sample, eager only, so that a sample does not depend on how samples are chunked.
         held: The draws of a `sampling(hold=True)` context.
+        swapped: Modules that run with other tensors for the moment, with these tensors by name: an ensemble's member.
     """
 
     n: int = 1
@@ -68,6 +70,7 @@ class Sampling:
     generator: torch.Generator | None = None
     generators: tuple[torch.Generator, ...] | None = None
     held: Frame | None = None
+    swapped: tuple[tuple[torch.nn.Module, dict[str, Tensor]], ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.n, int) or isinstance(self.n, bool) or self.n < 1:
@@ -277,23 +280,19 @@ class _Rerun:
         frame = current_frame()
         self.frame = None if frame is None else frame.copy()
         self.norms = [] if frame is None else list(frame.changed_norms)
-        self.changed: list[Any] = []
+        self.undo = ExitStack()
 
     def __enter__(self) -> None:
-        from leanbayes.nn.batchnorm import use_per_sample_statistics
+        from leanbayes.nn.batchnorm import use_per_sample_statistics, use_pooled_statistics
 
-        _STATES.append(_with_copied_generators(self.state))
-        if self.frame is not None:
-            _FRAMES.append(self.frame.copy())
-        self.changed = use_per_sample_statistics(self.norms)
+        frame = None if self.frame is None else self.frame.copy()
+        self.undo.enter_context(using(_with_copied_generators(self.state), frame))
+        for module, tensors in self.state.swapped:
+            self.undo.enter_context(_reparametrize_module(module, dict(tensors)))
+        self.undo.callback(use_pooled_statistics, use_per_sample_statistics(self.norms))
 
     def __exit__(self, *error: object) -> None:
-        from leanbayes.nn.batchnorm import use_pooled_statistics
-
-        use_pooled_statistics(self.changed)
-        if self.frame is not None:
-            _FRAMES.pop()
-        _STATES.pop()
+        self.undo.close()
 
 
 def _with_copied_generators(state: Sampling) -> Sampling:

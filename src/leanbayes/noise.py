@@ -56,8 +56,9 @@ def signs(shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:
 
 
 def cauchy(shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:
-    """Standard Cauchy noise, clipped at `CAUCHY_LIMIT`."""
-    return torch.tan(math.pi * (uniform(shape, like, spec) - 0.5)).clamp(-CAUCHY_LIMIT, CAUCHY_LIMIT)
+    """Standard Cauchy noise, clipped at `CAUCHY_LIMIT`; in float16 earlier, so that two factors do not overflow."""
+    limit = min(CAUCHY_LIMIT, math.sqrt(torch.finfo(like.dtype).max))
+    return torch.tan(math.pi * (uniform(shape, like, spec) - 0.5)).clamp(-limit, limit)
 
 
 def keep_mask(shape: Sequence[int], drop: float, like: Tensor, spec: Sampling) -> Tensor:

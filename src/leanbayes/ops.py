@@ -318,7 +318,7 @@ def register_op(*types: type[nn.Module]) -> Callable[[Callable[[Any], LinearOp]]
     return add
 
 
-def op_for(module: nn.Module) -> LinearOp | None:
+def op_for(module: Any) -> LinearOp | None:
     """The op of a module, or None where it has none (a subclass with its own `forward` has none)."""
     for kind in type(module).__mro__:
         if kind in _OPS:

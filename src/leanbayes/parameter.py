@@ -66,8 +66,8 @@ class RandomParameter(nn.Module):
         moments = self.posterior.moments()
         if self.padding_row is None:
             return moments
-        mean = None if moments.mean is None else self._pad(moments.mean)
-        return Moments(mean, self._pad(moments.var, torch.zeros_like))
+        mean = torch.zeros_like(moments.var, dtype=self.dtype) if moments.mean is None else moments.mean
+        return Moments(self._pad(mean), self._pad(moments.var, torch.zeros_like))
 
     def mean(self, component: int | None = None) -> Tensor:
         """The posterior mean."""

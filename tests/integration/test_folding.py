@@ -6,21 +6,16 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes.testing import assert_folds
-from tests.families import ENSEMBLES, LAYERWISE, NOT_RECURRENT, everywhere
+from tests.families import ENSEMBLES, LAYERWISE, NOT_RECURRENT, everywhere, folding
 from tests.networks import NETWORKS, RECURRENT, build
 
 SERVED = [(n, f) for n in NETWORKS for f in LAYERWISE if not (f in NOT_RECURRENT and n in RECURRENT)]
 
 
-def folding_layers(name, module):
-    """All layers but tables of positions, whose input has one row however many examples there are."""
-    return not name.endswith(("wpe", "position_embeddings", "token_type_embeddings"))
-
-
 @pytest.mark.parametrize(("network", "family"), SERVED)
 def test_layers(network, family):
     model, inputs = build(network)
-    model = lb.bayesianize(model, LAYERWISE[family], where=folding_layers)
+    model = lb.bayesianize(model, LAYERWISE[family], where=folding)
     assert_folds(model, inputs, batch_dim=1 if network == "transformer_time_first" else 0)
 
 

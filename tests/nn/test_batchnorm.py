@@ -9,6 +9,7 @@ from torch import nn
 import leanbayes as lb
 from leanbayes.nn.batchnorm import per_sample_batch_norm
 from leanbayes.testing import run_apart, run_folded
+from tests.families import everywhere
 from tests.networks import SmallNet
 
 N = 3
@@ -18,15 +19,14 @@ def statistics(model):
     return {name: value.clone() for name, value in model.named_buffers()}
 
 
-def pooled_and_single(method):
-    """A network, an input, and the statistics after one step with each of the samples alone."""
+def make(method):
     torch.manual_seed(0)
-    model = lb.bayesianize(SmallNet(), method).train()
+    model = lb.bayesianize(SmallNet(), method, where=everywhere).train()
     return model, torch.randn(5, 2, 4, 4)
 
 
 def test_pooled_statistics_are_those_of_the_folded_batch_and_move_once():
-    model, x = pooled_and_single(lb.MeanField(init_std=0.3))
+    model, x = make(lb.MeanField(init_std=0.3))
     seen = []
     handle = model.norm.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
     with lb.sampling(n=N):
@@ -41,7 +41,7 @@ def test_pooled_statistics_are_those_of_the_folded_batch_and_move_once():
 
 @pytest.mark.parametrize("method", [lb.MeanField(init_std=0.3), lb.EMP(init_std=0.3), lb.ECMP(init_std=0.3)])
 def test_per_sample_statistics_normalise_as_a_loop_does(method):
-    model, x = pooled_and_single(method)
+    model, x = make(method)
     start = copy.deepcopy(model)
     folded = run_folded(model, x, N, bn="per_sample")
     torch.testing.assert_close(folded, run_apart(copy.deepcopy(start), x, N), rtol=1e-4, atol=1e-5)
@@ -64,7 +64,7 @@ def test_per_sample_statistics_normalise_as_a_loop_does(method):
 
 
 def test_its_gradients_are_the_loops():
-    model, x = pooled_and_single(lb.MeanField(init_std=0.3))
+    model, x = make(lb.MeanField(init_std=0.3))
     trained = list(model.parameters())
     folded = torch.autograd.grad(run_folded(model, x, N, bn="per_sample").square().sum(), trained)
     apart = torch.autograd.grad(run_apart(model, x, N).square().sum(), trained)
@@ -73,7 +73,7 @@ def test_its_gradients_are_the_loops():
 
 
 def test_eval_mode_does_not_care():
-    model, x = pooled_and_single(lb.MeanField(init_std=0.3))
+    model, x = make(lb.MeanField(init_std=0.3))
     model.eval()
     with torch.no_grad():
         assert torch.equal(run_folded(model, x, N, bn="per_sample"), run_folded(model, x, N))
@@ -81,7 +81,7 @@ def test_eval_mode_does_not_care():
 
 
 def test_the_modules_are_as_before_afterwards():
-    model, x = pooled_and_single(lb.MeanField())
+    model, x = make(lb.MeanField())
     with lb.sampling(n=N, bn="per_sample"):
         model(lb.fold(x, N))
         assert "forward" not in vars(model.norm)

@@ -65,12 +65,11 @@ def test_a_component_is_the_plain_norm_with_its_copy(name, method, training):
         torch.testing.assert_close(dict(point.state_dict()), dict(expected.state_dict()))
 
 
+# Without running statistics the examples of a batch mix in eval mode too, in the plain module as here.
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("name", [name for name in NORMS if name != "batch2d_no_statistics"])
 def test_folds(name, method):
     _, layer, x = make(name, METHODS[method])
-    if name == "batch2d_no_statistics":
-        pytest.skip("statistics of the batch mix the samples in eval mode too, as the plain module mixes examples")
     assert_folds(layer, x)
 
 

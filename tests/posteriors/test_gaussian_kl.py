@@ -98,6 +98,16 @@ def test_exact_log_uniform_divergence_is_decreasing_to_zero_and_finite_everywher
     assert value[-1] < 1e-70
 
 
+@pytest.mark.parametrize("share", ["layer", "weight"])
+def test_exact_log_uniform_divergence_compiles(share):
+    q = VariationalDropoutPosterior(torch.randn(3, 2), share, -1.0)
+    compiled = torch.compile(lambda: kl_divergence(q, lb.LogUniform(exact=True)), backend="aot_eager", fullgraph=True)
+    value = compiled()
+    torch.testing.assert_close(value, kl_divergence(q, lb.LogUniform(exact=True)))
+    value.backward()
+    assert q.raw_log_alpha.grad.abs().sum() > 0
+
+
 def test_approximation_is_within_a_hundredth():
     log_alpha = torch.linspace(-40, 20, 6001, dtype=torch.float64)
     error = (log_uniform_kl(log_alpha) - log_uniform_kl_exact(log_alpha)).abs()

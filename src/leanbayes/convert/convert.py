@@ -104,7 +104,7 @@ def _make_scope(plan: Plan) -> Scope:
                 scope.padding_idx[id(unit.module.weight)] = index
     seen: dict[int, nn.Module] = {}
     for unit in plan.units:
-        for parameter in unit.module.parameters(recurse=False):
+        for parameter in unit.parameters():
             if parameter.dim() == 1 and seen.setdefault(id(parameter), unit.module) is not unit.module:
                 scope.tied_biases.add(id(parameter))
     return scope
@@ -190,7 +190,9 @@ def _report(plan: Plan, layers: dict[int, ConvertedLayer]) -> Report:
     for unit in plan.units:
         kind = type(unit.module).__name__
         if unit.method is None:
-            report.left.append((unit.name, kind, unit.reason))
+            # Dropout has no weight: it is worth a line only where a method was to keep it on.
+            if unit.kind != "dropout" or unit.chosen:
+                report.left.append((unit.name, kind, unit.reason))
         else:
             report.converted.append((unit.name, kind, unit.method))
             for part in layers[id(unit.module)].modules():

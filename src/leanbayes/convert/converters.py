@@ -45,7 +45,7 @@ def find_converter(module: nn.Module) -> tuple[str, Converter] | None:
 
 def why_unservable(module: Any) -> str | None:
     """Why a module of a known type is left alone, None where it can be converted."""
-    if parametrize.is_parametrized(module):
+    if any(parametrize.is_parametrized(part) for part in module.modules()):
         return "its weight is parametrised"
     if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters()):
         return "it is lazy; run the model once first"
@@ -61,12 +61,27 @@ def why_unservable(module: Any) -> str | None:
             return "max_norm rewrites its weight in place"
         if module.sparse:
             return "sparse gradients need a plain weight"
-    if not isinstance(module, _NO_WEIGHT) and not any(True for _ in module.parameters(recurse=False)):
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    if any(name not in parameters for name in _weight_names(module)):
         return "its weight is computed, not a parameter"
     return None
 
 
 _NO_WEIGHT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+
+
+def _weight_names(module: Any) -> tuple[str, ...]:
+    """The weights that a plain module of this type has for parameters."""
+    if isinstance(module, _NO_WEIGHT):
+        return ()
+    if isinstance(module, nn.RNNBase):
+        return tuple(module._flat_weights_names)
+    if isinstance(module, nn.RNNCellBase):
+        return ("weight_ih", "weight_hh")
+    if isinstance(module, nn.MultiheadAttention):
+        packed = ("in_proj_weight",) if module._qkv_same_embed_dim else ("q_proj_weight", "k_proj_weight")
+        return (*packed, "out_proj.weight")
+    return ("weight",)
 
 
 @register_conversion(

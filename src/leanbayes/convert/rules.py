@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,12 @@ class Unit:
     def name(self) -> str:
         """The first name, quoted for messages."""
         return self.names[0]
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """The parameters that it answers for; where there is no converter, children are units of their own."""
+        for parameter in self.module.parameters(recurse=self.kind is not None):
+            if not isinstance(parameter, nn.UninitializedParameter):
+                yield parameter
 
     def label(self) -> str:
         """Name and type for messages."""
@@ -229,8 +235,7 @@ def _resolve_ties(model: nn.Module, plan: Plan) -> None:
     """Let a rule on one of several layers with one weight serve all of them, or say why it cannot."""
     owners: dict[int, list[Unit]] = {}
     for unit in plan.units:
-        # A unit without a converter answers for its own parameters; its children are units of their own.
-        for parameter in unit.module.parameters(recurse=unit.kind is not None):
+        for parameter in unit.parameters():
             if parameter.dim() > 1 or unit.kind == "norm":
                 owners.setdefault(id(parameter), []).append(unit)
     for partners in owners.values():

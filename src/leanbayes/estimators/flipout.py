@@ -31,10 +31,11 @@ def flipout(
     s_out = noise.signs((rows, op.out_features), x, spec)
     perturbation = apply_draws(op, op.scale(x, s_in, batch_dim), weight.deviation(spec.n, spec), None, batch_dim)
     y = op.scale(perturbation, s_out, batch_dim)
-    point = bias
     if isinstance(bias, RandomParameter):
         y = op.add_bias(y, bias.deviation(spec.n, spec), batch_dim)
         point = None if zero_mean else bias.mean()
+    else:
+        point = bias
     if zero_mean:
         return y if point is None else op.add_bias(y, point, batch_dim)
     return op(x, weight.mean(), point) + y

@@ -24,7 +24,8 @@ def per_sample_batch_norm(module: Any, x: Tensor, n: int) -> Tensor:
     side = x.unflatten(0, (n, rows)).transpose(0, 1).reshape(rows, n * channels, *x.shape[2:])
     weight = None if module.weight is None else module.weight.repeat(n)
     bias = None if module.bias is None else module.bias.repeat(n)
-    means = torch.zeros(n * channels, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+    own = next((t for t in (module.running_mean, module.weight) if t is not None), x)
+    means = torch.zeros(n * channels, dtype=own.dtype, device=x.device)
     variances = torch.ones_like(means)
     y = F.batch_norm(side, means, variances, weight, bias, True, 1.0, module.eps)
     if module.track_running_stats and module.running_mean is not None:

@@ -94,6 +94,8 @@ class Ensemble(nn.Module):
 
     def _run(self, index: Tensor, args: Any, kwargs: Any, spec: Sampling) -> Any:
         values = self.values(index)
+        if not torch.compiler.is_compiling():
+            spec = spec.replace(swapped=(*spec.swapped, (self.member, values)))
         with using(spec):
             output = torch.func.functional_call(self.member, values, args, kwargs, tie_weights=False)
         if self.training:
@@ -189,7 +191,7 @@ def replace_everywhere(model: nn.Module, old: Tensor, new: Tensor) -> None:
 
 
 def reinitialise(model: nn.Module) -> list[str]:
-    """Give a model fresh parameters, buffers and statistics, as its modules define them.
+    """Give a model fresh parameters, buffers and statistics, as it or its modules define them.
 
     Modules without a `reset_parameters` of their own draw anew from a normal distribution with the mean and standard
     deviation that their parameters have now.
@@ -197,25 +199,56 @@ def reinitialise(model: nn.Module) -> list[str]:
     Returns:
         Names of those parameters.
     """
+    fresh = _built_again(model)
+    if fresh is not None:
+        model.load_state_dict(fresh)
+        return []
     redrawn: list[str] = []
-    own_initialiser = getattr(model, "_init_weights", None)  # transformers' models
-    for path, module in model.named_modules():
+    seen: set[nn.Module] = set()
+
+    def visit(module: nn.Module, path: str, initialiser: Any) -> None:
+        if module in seen:
+            return
+        seen.add(module)
+        initialiser = getattr(module, "_init_weights", initialiser)  # transformers' models, which wrap each other
+        # A module has the last word on what is inside it, as when it is built.
+        for name, child in module.named_children():
+            visit(child, f"{path}.{name}" if path else name, initialiser)
         if hasattr(module, "reset_parameters"):
             module.reset_parameters()  # pyright: ignore[reportCallIssue]
         elif hasattr(module, "_reset_parameters"):
             module._reset_parameters()  # pyright: ignore[reportCallIssue]
-        elif own_initialiser is None:
+        elif initialiser is None:
             for name, parameter in module.named_parameters(recurse=False):
-                with torch.no_grad():
-                    spread = parameter.std(correction=0) if parameter.numel() > 1 else torch.zeros(())
-                    parameter.copy_(parameter.mean() + spread * torch.randn_like(parameter))
+                _redraw(parameter)
                 redrawn.append(f"{path}.{name}" if path else name)
         if hasattr(module, "reset_running_stats"):
             module.reset_running_stats()  # pyright: ignore[reportCallIssue]
-        if own_initialiser is not None:
+        if initialiser is not None:
             for parameter in module.parameters(recurse=False):
                 # transformers marks what it has initialised and would pass it over.
                 if hasattr(parameter, "_is_hf_initialized"):
                     del parameter._is_hf_initialized
-            own_initialiser(module)
+            initialiser(module)
+
+    visit(model, "", None)
     return redrawn
+
+
+def _built_again(model: nn.Module) -> dict[str, Tensor] | None:
+    """The state of a new model by the same recipe, None where none is noted on it or it has changed since."""
+    from leanbayes.models import create
+
+    config: Any = getattr(model, "leanbayes_config", None)
+    if config is None:
+        return None
+    with next(model.parameters()).device:
+        fresh = create(config["name"], **config["options"]).state_dict()
+    shapes = [(name, value.shape) for name, value in model.state_dict().items()]
+    return fresh if shapes == [(name, value.shape) for name, value in fresh.items()] else None
+
+
+@torch.no_grad()
+def _redraw(parameter: Tensor) -> None:
+    spread = parameter.std(correction=0) if parameter.numel() > 1 else torch.zeros(())
+    parameter.copy_(parameter.mean() + spread * torch.randn_like(parameter))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -57,14 +57,23 @@ class BayesianLayer(ConvertedLayer):
         weight: Any = template.weight
         random = self.make_random(weight, found, scope)
         if random.tied:
-            # The layer that came first registers it: functional_call breaks modules that two places register.
-            self.__dict__["weight"] = random
+            self._share(random)
         else:
             self.weight = random
         bias: Any = getattr(template, "bias", None)
         self.bias = self.make_bias(bias, fan_in(weight, found), scope)
         offered = self.weight.posterior.estimators
         self.estimator = resolve(method.wanted_estimator, offered, found, type(method).__name__)
+
+    def _share(self, random: RandomParameter) -> None:
+        """Use the weight of another layer, and its mixing distribution where it has one.
+
+        That layer registers them: torch.func.functional_call breaks modules that are registered in two places.
+        """
+        self.__dict__["weight"] = random
+        if self.mixing is not None:
+            del self.mixing
+            self.__dict__["mixing"] = random.posterior.group  # pyright: ignore[reportAttributeAccessIssue]
 
     def plain_names(self) -> dict[str, str]:
         """See `ConvertedLayer`."""
@@ -139,7 +148,7 @@ class BayesianLayer(ConvertedLayer):
             given = dict(zip(names, args)) | kwargs
             if current_sampling().n > 1 and any(value is not None for value in given.values()):
                 raise ValueError("folded samples of an EmbeddingBag need 2-D inputs without offsets and weights")
-            return _BoundBag(**{f: getattr(self.op, f) for f in self.op.__dataclass_fields__}, arguments=given)
+            return _BoundBag(given, **{field.name: getattr(self.op, field.name) for field in fields(self.op)})
         raise TypeError(f"{type(template).__name__} takes one input, got {1 + len(args) + len(kwargs)}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -124,7 +125,7 @@ class RecurrentLayer(WrappedLayer):
         kernel = _KERNELS[self.mode]
         if isinstance(x, PackedSequence):
             state = self._state(hx, int(x.batch_sizes[0]), data, x.sorted_indices)
-            y, *final = kernel(data, x.batch_sizes, self._pack(state), weights, *settings)
+            y, *final = _quietly(kernel, data, x.batch_sizes, self._pack(state), weights, *settings)
             output = PackedSequence(y, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
             return output, self._unpack([_permute(part, x.unsorted_indices) for part in final])
         batched = x.dim() == 3
@@ -132,7 +133,7 @@ class RecurrentLayer(WrappedLayer):
             x = x.unsqueeze(self._row_axis(x))
             hx = _change_state(hx, lambda part: part.unsqueeze(1))
         state = self._state(hx, x.shape[self._row_axis(x)], data, None)
-        y, *final = kernel(x, self._pack(state), weights, *settings, self.batch_first)
+        y, *final = _quietly(kernel, x, self._pack(state), weights, *settings, self.batch_first)
         if not batched:
             y, final = y.squeeze(self._row_axis(x)), [part.squeeze(1) for part in final]
         return y, self._unpack(final)
@@ -149,6 +150,15 @@ class RecurrentLayer(WrappedLayer):
 
     def _unpack(self, state: list[Tensor]) -> Any:
         return tuple(state) if self.mode == "LSTM" else state[0]
+
+
+def _quietly(kernel: Any, data: Tensor, *arguments: Any) -> Any:
+    """Call a kernel without cuDNN's warning that drawn weights do not lie in one block of memory."""
+    if not data.is_cuda or torch.compiler.is_compiling():
+        return kernel(data, *arguments)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+        return kernel(data, *arguments)
 
 
 def _permute(state: Tensor, order: Tensor | None) -> Tensor:

@@ -53,7 +53,7 @@ class Posterior(nn.Module, ABC):
         shared_index: Whether one component index serves the whole model.
     """
 
-    estimators: ClassVar[tuple[str, ...]] = ("weight",)
+    estimators: tuple[str, ...] = ("weight",)
     original: ClassVar[tuple[str, ...]] = ()
     outside_kl: ClassVar[tuple[str, ...]] = ()
     support: ClassVar[str] = "real"

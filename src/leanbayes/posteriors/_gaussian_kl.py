@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from leanbayes._kl import MONTE_CARLO_DRAWS, monte_carlo_kl, register_kl
@@ -31,7 +32,7 @@ def _normal(q: GaussianPosterior, p: NormalPrior) -> Tensor:
 @register_kl(GaussianPosterior, ARD)
 def _ard(q: GaussianPosterior, p: ARD) -> Tensor:
     """0.5 * log(1 + 1 / alpha) per weight."""
-    return _over_weights(q, lambda log_alpha: 0.5 * torch.nn.functional.softplus(-log_alpha))
+    return _over_weights(q, lambda log_alpha: 0.5 * F.softplus(-log_alpha))
 
 
 @register_kl(GaussianPosterior, LogUniform)
@@ -60,7 +61,7 @@ def log_uniform_kl(log_alpha: Tensor) -> Tensor:
 
     ``k1 - k1 * sigmoid(k2 + k3 * log_alpha) + 0.5 * log(1 + 1 / alpha)``
     """
-    return _K1 * torch.sigmoid(-_K2 - _K3 * log_alpha) + 0.5 * torch.nn.functional.softplus(-log_alpha)
+    return _K1 * torch.sigmoid(-_K2 - _K3 * log_alpha) + 0.5 * F.softplus(-log_alpha)
 
 
 def log_uniform_kl_exact(log_alpha: Tensor) -> Tensor:
@@ -110,7 +111,9 @@ def _interpolate(log_alpha: Tensor) -> Tensor:
     index = position.detach().long()
     f = position - index
     table = _TABLE.to(log_alpha.device)
-    (v, m), (w, n) = table[index].unbind(-1), table[index + 1].unbind(-1)
+    # A lookup, since indexing by a shared alpha's single index would leave a compiled graph.
+    v, m = F.embedding(index, table).unbind(-1)
+    w, n = F.embedding(index + 1, table).unbind(-1)
     return v + f * (m + f * (3 * (w - v) - 2 * m - n + f * (2 * (v - w) + m + n)))
 
 

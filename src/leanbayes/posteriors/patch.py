@@ -78,17 +78,14 @@ class PatchPosterior(Posterior):
         # Trained also where the plain parameter is frozen: patches are what the method adds to it.
         self.copies = nn.Parameter(value.detach() + spread)
         self._group = (group,)
+        # A layer with one index can choose it per example.
+        self.estimators = ("weight",) if group.per_element else ("weight", "example")
         group.elements += value.numel()
 
     @property
     def group(self) -> PatchGroup:
         """The layer's mixing distribution."""
         return self._group[0]
-
-    @property
-    def estimators(self) -> tuple[str, ...]:
-        """See `Posterior`; a layer with one index can choose it per example."""
-        return ("weight",) if self.group.per_element else ("weight", "example")
 
     @property
     def shape(self) -> torch.Size:

@@ -37,6 +37,7 @@ _FAMILIES: dict[str, Any] = {
     "halfcauchy": HalfCauchyPosterior,
     "delta": lambda value, scale: Dirac(value),
 }
+_ESTIMATORS = ("auto", "rank1", "weight")
 # The authors' start: dropout rate 1e-3 as a standard deviation, sqrt(p / (1 - p)).
 _DEFAULT_STD = math.sqrt(1e-3 / (1 - 1e-3))
 
@@ -203,7 +204,7 @@ class Rank1(Method):
         check_choice(self, tuple(_FAMILIES), posterior=self.posterior)
         check_choice(self, ("both", "input", "output"), on=self.on)
         check_choice(self, ("multiplicative", "additive"), form=self.form)
-        check_choice(self, ("auto", "rank1", "weight"), estimator=self.estimator)
+        check_choice(self, _ESTIMATORS, estimator=self.estimator)
         if self.init_std is not None:
             check_positive(self, init_std=self.init_std)
         check_number(self, 0, 1, random_sign=self.random_sign)
@@ -287,7 +288,9 @@ class BatchEnsemble(Method):
 
     def __post_init__(self) -> None:
         check_count(self, components=self.components)
-        self.as_rank1()
+        check_number(self, 0, 1, random_sign=self.random_sign)
+        check_number(self, 0, init_spread=self.init_spread)
+        check_choice(self, _ESTIMATORS, estimator=self.estimator)
 
     def as_rank1(self) -> Rank1:
         """The same as a `Rank1`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ def normal_log_prob(value: Tensor, mean: Tensor | float, std: float) -> Tensor:
 class NormalPrior(Prior):
     """Any prior N(mean, std^2) once it is bound to a weight; KL terms are registered for this class."""
 
-    mean: float | Tensor
+    mean: Any  # a number, or one per element
     std: float
 
     def log_prob(self, value: Tensor) -> Tensor:

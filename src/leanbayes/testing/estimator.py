@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes._sampling import Sampling, fold, own_frame, sampling, split, using
+from leanbayes.nn.dropout import DropoutLayer
 from leanbayes.nn.layer import BayesianLayer
 from leanbayes.parameter import RandomParameter
+from leanbayes.posteriors.dropout import DropConnectPosterior
 from leanbayes.posteriors.patch import PatchPosterior
 from leanbayes.testing.folding import run_apart, run_folded
 from leanbayes.testing.op import design
@@ -217,13 +219,13 @@ def check_expected_gradient(layer: BayesianLayer, x: Tensor, estimator: str, run
 def silence_(layer: nn.Module) -> None:
     """Take the noise out of all weights of a layer, whatever the family of this package."""
     with torch.no_grad():
-        for module in layer.modules():
-            for name, parameter in module.named_parameters(recurse=False):
+        for part in layer.modules():
+            for name, parameter in part.named_parameters(recurse=False):
                 if name in ("raw_std", "raw_scale", "log_u", "log_v", "raw_log_alpha"):
                     parameter.fill_(-1e4)
                 elif name == "signed_std":
                     parameter.zero_()
-            if isinstance(module, PatchPosterior):
-                module.copies.copy_(module.mean().expand_as(module.copies))
-            if isinstance(getattr(module, "p", None), float):
-                module.p = 0.0  # pyright: ignore[reportAttributeAccessIssue]
+            if isinstance(part, PatchPosterior):
+                part.copies.copy_(part.mean().expand_as(part.copies))
+            if isinstance(part, (DropConnectPosterior, DropoutLayer)):
+                part.p = 0.0

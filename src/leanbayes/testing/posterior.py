@@ -117,19 +117,20 @@ class PosteriorSuite:
         assert_close(together[1:2], alone, what="the second of three samples")
 
     def test_log_prob_is_the_density_of_the_draws(self) -> None:
-        """It integrates to 1, and to the fraction of draws under the median."""
+        """It integrates to 1, and to the fraction of draws between two of their quantiles."""
         posterior = self.make_posterior()
         if not posterior.has_log_prob:
             raise SkipTest("no density is offered")
-        draws = self._draw(posterior, Sampling(n=self.draws))
+        draws = self._draw(posterior, Sampling(n=self.draws)).double()
         posterior = posterior.double()
-        edge = draws.double().median(0).values
-        low = torch.zeros_like(edge) if posterior.support == "positive" else torch.full_like(edge, -math.inf)
+        low, high = draws.quantile(0.2, 0), draws.quantile(0.6, 0)
+        start = torch.zeros_like(low) if posterior.support == "positive" else torch.full_like(low, -math.inf)
+        edges = (start, low, high, torch.full_like(low, math.inf))
         with torch.no_grad():
-            under = integrate(lambda w: posterior.log_prob(w).exp(), low, edge)
-            over = integrate(lambda w: posterior.log_prob(w).exp(), edge, torch.full_like(edge, math.inf))
-        assert_close(under + over, torch.ones_like(under), 1e-4, "integral of the density")
-        assert_probability_close(draws <= edge, under, what="fraction of draws under their median")
+            parts = [integrate(lambda w: posterior.log_prob(w).exp(), a, b) for a, b in zip(edges, edges[1:])]
+        assert_close(torch.stack(parts).sum(0), torch.ones_like(low), 1e-4, "integral of the density")
+        assert_probability_close(draws <= low, parts[0], what="fraction of draws under a quantile")
+        assert_probability_close((low < draws) & (draws <= high), parts[1], what="fraction of draws between quantiles")
 
     def test_a_point_can_be_loaded(self) -> None:
         """`set_point_` puts the mean at a plain weight (of component 0), and keeps what is learned beside it."""

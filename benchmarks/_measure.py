@@ -1,0 +1,51 @@
+"""Timing: ratios from interleaved runs, medians after a warm-up, and the file that a result is."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+import leanbayes as lb
+
+
+def interleaved(functions: dict[str, Callable[[], object]], repeats: int, device: torch.device) -> dict[str, float]:
+    """Median seconds of each function; rounds go through all of them, so that drift hits all alike."""
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for function in functions.values():
+        function()
+    for _ in range(repeats):
+        for name, function in functions.items():
+            _synchronise(device)
+            start = time.perf_counter()
+            function()
+            _synchronise(device)
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def _synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def write(path: Path, name: str, device: torch.device, rows: list[dict], seeds: list[int]) -> None:
+    """Write a result: what was run, on what, when, and the figures."""
+    record = {
+        "id": name,
+        "command": "python -m " + " ".join(["benchmarks.run", *sys.argv[1:]]),
+        "seeds": seeds,
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads",
+        "versions": {"leanbayes": lb.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        "date": datetime.date.today().isoformat(),
+        "rows": rows,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, indent=1) + "\n")

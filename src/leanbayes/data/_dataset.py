@@ -1,0 +1,244 @@
+"""What a reader gives: examples in three parts, and what a network must know about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+
+import torch
+from torch import Tensor
+
+from leanbayes.data._normalise import Normalisation
+
+if TYPE_CHECKING:
+    from leanbayes.data._batches import Batches
+
+Task = Literal["classification", "binary", "regression"]
+Inputs = Literal["image", "table", "text", "series"]
+PartName = Literal["train", "valid", "test"]
+
+
+class Rows(Protocol):
+    """Examples that are read when they are asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Any, /) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Part:
+    """Examples and their targets; ``part[i]`` is the pair of one example, so that a DataLoader takes it.
+
+    Attributes:
+        x: Inputs as they were read, ``[N, ...]``: bytes for images, float64 for tables, ids for text; or `Rows`.
+        y: Class numbers (int64), 0 and 1 (int64), or real targets in their own units (float64), ``[N]``.
+    """
+
+    x: Tensor | Rows
+    y: Tensor
+
+    def __post_init__(self) -> None:
+        if len(self.x) != len(self.y):
+            raise ValueError(f"there are {len(self.x)} inputs but {len(self.y)} targets; each input needs one target")
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, index: Any) -> tuple[Tensor, Tensor]:
+        return self.x[index], self.y[index]
+
+    def take(self, rows: Any) -> Part:
+        """The examples of these rows, an array or tensor of whole numbers."""
+        index = torch.as_tensor(rows)
+        x = self.x[index] if isinstance(self.x, Tensor) else _subset(self.x, index)
+        return Part(x, self.y[index])
+
+    def tensor(self) -> Tensor:
+        """The inputs in memory, read now where they were not yet."""
+        return self.x if isinstance(self.x, Tensor) else self.x[torch.arange(len(self.x))]
+
+
+def _subset(x: Rows, index: Tensor) -> Rows:
+    subset: Callable[[Tensor], Rows] | None = getattr(x, "subset", None)
+    if subset is None:
+        raise TypeError(f"{type(x).__name__} has no method `subset`, so that it cannot be divided")
+    return subset(index)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table as the network sees it.
+
+    Attributes:
+        name: Its name in the file.
+        categories: The values that get one input each, ascending; none for a number.
+    """
+
+    name: str
+    categories: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """How many inputs it becomes."""
+        return len(self.categories) or 1
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a network must know to serve new examples of the same kind; plain JSON when saved.
+
+    Attributes:
+        task: What the targets are.
+        inputs: What the inputs are.
+        shape: Shape of one example as the network sees it: ``(C, H, W)``, ``(features,)``, ``(words,)``, ``(T, F)``.
+        class_names: One per class; empty for a regression.
+        normalisation: How inputs and targets are scaled.
+        columns: Columns of a table, or the measurements of a time series.
+        target: Name of the target's column, where there is one.
+        vocabulary: Words of a text set, the most frequent first; word r has the id r + 4.
+        missing: What became of missing values of a table: "error", "mean" or "drop".
+        file_options: How a table's file was read: separator, header, na.
+    """
+
+    task: Task
+    inputs: Inputs
+    shape: tuple[int, ...]
+    class_names: tuple[str, ...] = ()
+    normalisation: Normalisation = field(default_factory=Normalisation)
+    columns: tuple[Column, ...] = ()
+    target: str | None = None
+    vocabulary: tuple[str, ...] = field(default=(), repr=False)
+    missing: str = "error"
+    file_options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.task not in get_args(Task):
+            raise ValueError(f"task is one of {', '.join(get_args(Task))}, not {self.task!r}")
+        if self.inputs not in get_args(Inputs):
+            raise ValueError(f"inputs is one of {', '.join(get_args(Inputs))}, not {self.inputs!r}")
+        if (self.task == "regression") != (not self.class_names):
+            raise ValueError(f"a task {self.task!r} does not go with {len(self.class_names)} class names")
+
+    @property
+    def classes(self) -> int | None:
+        """Number of classes, 2 for a binary task, None for a regression."""
+        return len(self.class_names) or None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a JSON file; :meth:`from_json` reads them back exactly."""
+        return {
+            "task": self.task,
+            "inputs": self.inputs,
+            "shape": list(self.shape),
+            "class_names": list(self.class_names),
+            "normalisation": self.normalisation.to_json(),
+            "columns": [{"name": column.name, "categories": list(column.categories)} for column in self.columns],
+            "target": self.target,
+            "vocabulary": list(self.vocabulary),
+            "missing": self.missing,
+            "file_options": self.file_options,
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Schema:
+        """The schema that :meth:`to_json` described."""
+        try:
+            return cls(
+                task=value["task"],
+                inputs=value["inputs"],
+                shape=tuple(value["shape"]),
+                class_names=tuple(value["class_names"]),
+                normalisation=Normalisation.from_json(value["normalisation"]),
+                columns=tuple(Column(c["name"], tuple(c["categories"])) for c in value["columns"]),
+                target=value["target"],
+                vocabulary=tuple(value["vocabulary"]),
+                missing=value["missing"],
+                file_options=dict(value["file_options"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"the description of the data is damaged ({error!r}); load the data again") from None
+
+
+@dataclass(frozen=True, repr=False)
+class Dataset:
+    """Examples for training, validation and test, as they were read, with their schema.
+
+    Attributes:
+        name: What was loaded.
+        schema: Task, shapes, class names and normalisation.
+        train: Examples to fit on.
+        valid: Examples to choose settings with; may be empty.
+        test: Examples for the final figures.
+        notes: What the reader did that its user should know, one sentence each.
+    """
+
+    name: str
+    schema: Schema
+    train: Part
+    valid: Part
+    test: Part
+    notes: tuple[str, ...] = ()
+
+    @property
+    def task(self) -> Task:
+        """What the targets are: "classification", "binary" or "regression"."""
+        return self.schema.task
+
+    @property
+    def inputs(self) -> Inputs:
+        """What the inputs are: "image", "table", "text" or "series"."""
+        return self.schema.inputs
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one example as the network sees it."""
+        return self.schema.shape
+
+    @property
+    def classes(self) -> int | None:
+        """Number of classes, None for a regression."""
+        return self.schema.classes
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """One name per class."""
+        return self.schema.class_names
+
+    @property
+    def normalisation(self) -> Normalisation:
+        """How inputs and targets are scaled, fitted on the training part."""
+        return self.schema.normalisation
+
+    def part(self, name: PartName) -> Part:
+        """One of the three parts by name."""
+        if name not in get_args(PartName):
+            raise ValueError(f"the parts are {', '.join(get_args(PartName))}, not {name!r}")
+        return getattr(self, name)
+
+    def ready(self, name: PartName) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of a part, in memory and scaled: what the network is fed and fitted to."""
+        part = self.part(name)
+        return self.normalisation(part.tensor()), self.normalisation.scale_targets(part.y)
+
+    def batches(self, name: PartName, batch_size: int, **options: Any) -> Batches:
+        """Scaled batches of a part; the options are those of `Batches`.
+
+        Example:
+            >>> from leanbayes.data import load
+            >>> x, y = next(iter(load("digits").batches("train", 32, shuffle=True, seed=0)))
+            >>> x.shape, y.dtype
+            (torch.Size([32, 1, 8, 8]), torch.int64)
+        """
+        from leanbayes.data._batches import Batches
+
+        part, scale = self.part(name), self.normalisation
+        return Batches(part.x, part.y, batch_size, transform=scale, target_transform=scale.scale_targets, **options)
+
+    def __repr__(self) -> str:
+        kind = f"{self.classes} classes" if self.task == "classification" else self.task
+        return (
+            f"Dataset({self.name!r}: {self.inputs} {self.shape}, {kind}, "
+            f"{len(self.train)} train, {len(self.valid)} valid, {len(self.test)} test)"
+        )

@@ -1,0 +1,127 @@
+"""The list of data sets, and `load`."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from leanbayes.data._dataset import Dataset
+from leanbayes.data._files import PathLike, data_root
+
+Reader = Callable[..., Dataset]
+_Reader = TypeVar("_Reader", bound=Reader)
+
+_NAMED: dict[str, Reader] = {}
+_FILES: dict[str, Reader] = {}
+_FOLDERS: list[tuple[Callable[[Path], bool], Reader]] = []
+_FAMILIES: dict[str, Reader] = {}
+
+
+def register(name: str) -> Callable[[_Reader], _Reader]:
+    """Add a reader ``(root, **options)`` under a name; a name that is taken is an error."""
+    return _adder(_NAMED, name)
+
+
+def register_family(prefix: str) -> Callable[[_Reader], _Reader]:
+    """Add a reader ``(root, name, **options)`` for all names that start with `prefix`."""
+    return _adder(_FAMILIES, prefix)
+
+
+def register_file(*endings: str) -> Callable[[_Reader], _Reader]:
+    """Add a reader ``(path, **options)`` for files whose names end so."""
+
+    def add(reader: _Reader) -> _Reader:
+        for ending in endings:
+            _adder(_FILES, ending)(reader)
+        return reader
+
+    return add
+
+
+def register_folder(accepts: Callable[[Path], bool]) -> Callable[[_Reader], _Reader]:
+    """Add a reader ``(path, **options)`` for the folders that `accepts`; readers are asked in order."""
+
+    def add(reader: _Reader) -> _Reader:
+        _FOLDERS.append((accepts, reader))
+        return reader
+
+    return add
+
+
+def names() -> tuple[str, ...]:
+    """The names that :func:`load` knows, in alphabetical order; ``uci-*`` stands for all that start so."""
+    return tuple(sorted([*_NAMED, *(f"{prefix}*" for prefix in _FAMILIES)]))
+
+
+def load(data: PathLike, root: PathLike | None = None, **options: Any) -> Dataset:
+    """Reads a data set by its name, or a file or folder of one's own.
+
+    Nothing is downloaded unless ``download=True`` is passed (MNIST, Fashion-MNIST, CIFAR and IMDB have a source).
+
+    Args:
+        data: One of :func:`names`; or the path of a CSV, TSV, Parquet or NPZ file, of a tree of image folders, or of
+            tables in MIMIC-III's layout.
+        root: Where named sets lie; the environment variable LEANBAYES_DATA, or ``~/.cache/leanbayes``, when None.
+        **options: Of the reader. All take ``valid`` (share or number of training examples for validation, 0.1),
+            ``seed`` (of that choice, 0) and ``normalise`` ("standard").
+
+    Returns:
+        The data set.
+
+    Raises:
+        FileNotFoundError: If the data are not there; the message says what is missing and how to get it.
+        ValueError: If an option does not exist, or a file does not hold what it should.
+
+    Example:
+        >>> load("digits")
+        Dataset('digits': image (1, 8, 8), 10 classes, 1293 train, 144 valid, 360 test)
+    """
+    name = os.fspath(data)
+    key = name.lower().replace("_", "-")
+    if key in _NAMED:
+        return _call(key, _NAMED[key], (data_root(root),), options)
+    for prefix, reader in _FAMILIES.items():
+        if key.startswith(prefix):
+            return _call(key, reader, (data_root(root), name[len(prefix) :]), options)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return _call(name, _folder_reader(path), (path,), options)
+    reader = next((reader for ending, reader in _FILES.items() if name.lower().endswith(ending)), None)
+    if reader is None and not path.exists() and not path.suffix:
+        raise ValueError(f"there is no data set named {name!r} and no such file; the names are {', '.join(names())}")
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {name}; give the path of a file or one of {', '.join(names())}")
+    if reader is None:
+        raise ValueError(f"{name} is of no known format; files are read that end in {', '.join(_FILES)}")
+    return _call(name, reader, (path,), options)
+
+
+def _folder_reader(path: Path) -> Reader:
+    for accepts, reader in _FOLDERS:
+        if accepts(path):
+            return reader
+    raise ValueError(
+        f"the folder {path} holds neither folders of images (one per class) nor the tables of MIMIC-III; "
+        f"for a named set pass it as `root`"
+    )
+
+
+def _call(name: str, reader: Reader, positional: tuple[Any, ...], options: dict[str, Any]) -> Dataset:
+    known = list(inspect.signature(reader).parameters)[len(positional) :]
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise ValueError(f"data set {name!r} has no option {unknown[0]!r}; its options are {', '.join(known)}")
+    return reader(*positional, **options)
+
+
+def _adder(table: dict[str, Reader], name: str) -> Callable[[_Reader], _Reader]:
+    def add(reader: _Reader) -> _Reader:
+        if name in table:
+            raise ValueError(f"a reader for {name!r} is registered already; choose another name")
+        table[name] = reader
+        return reader
+
+    return add

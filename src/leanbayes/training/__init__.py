@@ -1,0 +1,32 @@
+"""The training engine: `fit` with a `TrainConfig`, and a LightningModule for those who use the Trainer."""
+
+from typing import TYPE_CHECKING, Any
+
+from leanbayes.training.config import TrainConfig
+from leanbayes.training.engine import EpochEnd, fit
+from leanbayes.training.errors import OutputError, TrainingInterrupted
+from leanbayes.training.history import History
+from leanbayes.training.weights import load_weights
+
+if TYPE_CHECKING:
+    from leanbayes.training.lightning_module import LitELBO
+
+__all__ = [
+    "EpochEnd",
+    "History",
+    "LitELBO",
+    "OutputError",
+    "TrainConfig",
+    "TrainingInterrupted",
+    "fit",
+    "load_weights",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Importing Lightning takes seconds, and one device does not need it.
+    if name == "LitELBO":
+        from leanbayes.training.lightning_module import LitELBO
+
+        return LitELBO
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,494 @@
+"""fit: the training loop, the same on one device and on several."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from leanbayes.objectives.elbo import ELBO
+from leanbayes.objectives.likelihoods import Likelihood
+from leanbayes.training.config import TrainConfig
+from leanbayes.training.data import Augment, Batch, Place, Source, TensorSource, make_source, split_data
+from leanbayes.training.errors import OutputError, TrainingInterrupted
+from leanbayes.training.evaluate import evaluate
+from leanbayes.training.files import BEST, LAST, prepare_folder, read_state, write_state
+from leanbayes.training.history import History
+from leanbayes.training.logs import Logs
+from leanbayes.training.meter import Meter
+from leanbayes.training.optimizers import make_optimizer
+from leanbayes.training.progress import ProgressBar
+from leanbayes.training.runtime import Runtime, make_runtime
+from leanbayes.training.schedules import kl_weight, learning_rate
+from leanbayes.training.seeds import derive, random_state, restore_random_state, seed_all
+
+_FORMAT = 1
+_BY_CALLBACK = "a callback ended it"
+
+
+@dataclass(frozen=True)
+class EpochEnd:
+    """What a callback is given after each epoch.
+
+    Attributes:
+        model: The model in training.
+        record: The epoch's record, the last of the history.
+        history: All records so far.
+    """
+
+    model: nn.Module
+    record: dict[str, Any]
+    history: History
+
+
+Callback = Callable[[EpochEnd], Any]
+
+
+def fit(
+    model: nn.Module,
+    data: Any,
+    config: TrainConfig | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    callbacks: Iterable[Callback] = (),
+    likelihood: Likelihood | None = None,
+    augment: Augment | None = None,
+    progress: bool | None = None,
+    fabric: Any = None,
+) -> History:
+    """Train a model in place, by its ELBO; a plain model is trained by its likelihood.
+
+    The same seed gives the same weights on the CPU, also where the run was killed and resumed. One device needs torch
+    alone; several are driven by Lightning Fabric, which starts the script once for each.
+
+    Args:
+        model: A converted model or a plain one.
+        data: ``(x, y)`` or ``(x, y, weights)``, an object with ``x`` and ``y``, a DataLoader or another iterable of
+            batches; or an object or mapping with such a ``train`` and ``valid``.
+        config: How to train.
+        out: Folder for checkpoints (``last.pt``, and ``best.pt`` where there is validation data) and logs
+            (``metrics.jsonl``); None writes nothing.
+        resume: Go on from the folder's last checkpoint; where there is none, start.
+        callbacks: Called after each epoch with an `EpochEnd`; one that returns True ends the training.
+        likelihood: How outputs explain targets, classes where None.
+        augment: ``augment(x, generator)`` changes the inputs of a training batch on the device. The generator is
+            seeded for each batch.
+        progress: Whether to show a progress bar; None shows it on a terminal.
+        fabric: A launched Fabric to use instead of the configuration's devices, strategy and precision.
+
+    Returns:
+        What happened, epoch by epoch.
+
+    Raises:
+        OutputError: If the folder cannot be written, the disk is full, or a checkpoint does not fit.
+        TrainingInterrupted: After Ctrl-C.
+        FloatingPointError: If the loss is no longer finite.
+
+    Example:
+        >>> import torch, leanbayes as lb
+        >>> from leanbayes.training import TrainConfig, fit
+        >>> x = torch.randn(64, 2)
+        >>> y = (x[:, 0] > 0).long()
+        >>> model = lb.bayesianize(torch.nn.Linear(2, 2), lb.MeanField())
+        >>> history = fit(model, (x, y), TrainConfig(epochs=5, batch_size=16, lr=0.05))
+        >>> history["loss"][-1] < history["loss"][0]
+        True
+    """
+    config = TrainConfig() if config is None else config
+    if not isinstance(config, TrainConfig):
+        raise TypeError(f"config takes a TrainConfig, not {type(config).__name__}")
+    runtime = make_runtime(config, fabric)
+    training = _Training(runtime, model, data, config, out, likelihood, augment, tuple(callbacks))
+    try:
+        training.start(resume, progress)
+        return training.run()
+    except KeyboardInterrupt:
+        raise TrainingInterrupted(training.where_interrupted()) from None
+    finally:
+        training.close()
+
+
+class _Training:
+    """One run: what it consists of, where it is, and how it goes on."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        model: nn.Module,
+        data: Any,
+        config: TrainConfig,
+        out: str | os.PathLike[str] | None,
+        likelihood: Likelihood | None,
+        augment: Augment | None,
+        callbacks: tuple[Callback, ...],
+    ) -> None:
+        self.runtime = runtime
+        self.config = config
+        self.callbacks = callbacks
+        self.folder: Path | None = None
+        self.logs: Logs | None = None
+        self.bar: ProgressBar | None = None
+        self.train, self.valid = _sources(data, config, runtime, augment)
+        self.steps_per_epoch = _steps_per_epoch(self.train, config)
+        self.rate = learning_rate(config, self.steps_per_epoch or 0)
+        self.kl_at = kl_weight(config, self.steps_per_epoch or 0)
+        self.elbo = _make_elbo(model, self.train, config, likelihood, self.kl_at(0))
+        if out is not None:
+            self._on_first(lambda: prepare_folder(out))
+            self.folder = Path(out)
+        runtime.setup(self.elbo)
+        self.optimizer = make_optimizer(self.elbo, config)
+        self.base_rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.meter = Meter()
+        self.history = History(monitor=config.monitor, min_delta=config.min_delta)
+        self.epoch = self.batch = self.step = 0
+        self.elapsed = 0.0
+        self.saved_step: int | None = None
+        self.checked = False
+        self.best_weights: dict[str, Any] | None = None
+        self._random: dict[str, Any] | None = None
+
+    # Starting and ending
+
+    def start(self, resume: bool, progress: bool | None) -> None:
+        """Seed everything or load the last checkpoint, and open the logs."""
+        last = None if self.folder is None else self.folder / LAST
+        exists = self.runtime.from_first(last is not None and last.exists())
+        if exists and not resume:
+            raise OutputError(f"{self.folder} holds a run already; pass resume=True to go on, or choose another folder")
+        size = 0
+        if exists:
+            assert last is not None
+            size = self._load(read_state(last), last)
+        else:
+            seed_all(self.config.seed)
+        first = self.runtime.rank == 0
+        folder = self.folder if first else None
+        self.logs = Logs(folder, tensorboard=self.config.tensorboard, size=size, step=self.step)
+        self.bar = ProgressBar(
+            self.config.epochs, self.steps_per_epoch, self.step, show=progress if first else False
+        )
+
+    def run(self) -> History:
+        """Train until the end."""
+        while not self._over():
+            self._train_epoch()
+            self._close_epoch()
+        if self.folder is not None and self.saved_step != self.step:
+            self._save()
+        if self.config.restore_best:
+            self._restore_best()
+        return self.history
+
+    def close(self) -> None:
+        """Give back the terminal and close the logs, however training ended."""
+        for part in (self.bar, self.logs):
+            if part is not None:
+                part.close()
+
+    def where_interrupted(self) -> str:
+        """One sentence about where Ctrl-C came and how to go on."""
+        where = f"training was interrupted in epoch {self.epoch + 1} after {self.step} optimiser steps"
+        if self.folder is None:
+            return f"{where}; without an output folder there is no checkpoint to resume from"
+        if self.saved_step is None:
+            return f"{where}, before the first checkpoint in {self.folder}"
+        return f"{where}; resume=True goes on from the checkpoint of step {self.saved_step} in {self.folder}"
+
+    def _over(self) -> bool:
+        if self.history.stopped is None and self._impatient():
+            self.history.stopped = f"no better {self.config.monitor} in {self.config.patience} evaluations"
+        return self.history.stopped is not None or self.epoch >= self.config.epochs
+
+    def _impatient(self) -> bool:
+        return self.config.patience is not None and self.history.waited >= self.config.patience
+
+    # One epoch
+
+    def _train_epoch(self) -> None:
+        began = time.monotonic() - self.elapsed
+        self.elbo.train()
+        for group in _grouped(self._begin(), self.config.accumulate):
+            self._optimise(group)
+            self.elapsed = time.monotonic() - began
+            self._between_steps()
+        if self.step == 0:
+            raise ValueError("the training data gave no batch")
+
+    def _begin(self) -> Iterator[Batch]:
+        """The epoch's batches from the current one on; after a resume, the generators go on where they were."""
+        state, self._random = self._random, None
+        if state is None:
+            return self.train.begin(self.epoch, self.batch)
+        # Beginning may draw. Within an epoch that was done before the checkpoint, else it still has to be done.
+        if self.batch == 0:
+            restore_random_state(state, self.runtime.device)
+        batches = self.train.begin(self.epoch, self.batch)
+        if self.batch:
+            restore_random_state(state, self.runtime.device)
+        return batches
+
+    def _optimise(self, group: list[Batch]) -> None:
+        """One optimiser step from the passes of a group, averaged over their examples."""
+        if len(group) == 1:
+            self._pass(group[0], 1.0)
+        else:
+            total = sum(batch.rows for batch in group)
+            for batch in group[:-1]:
+                with self.runtime.accumulating():
+                    self._pass(batch, batch.rows / total)
+            self._pass(group[-1], group[-1].rows / total)
+        if self.config.clip is not None:
+            self.runtime.clip(self.optimizer, self.config.clip)
+        self._set_rates()
+        # A number, set by the host, which counts the steps itself: reading the device's count would wait for it.
+        self.elbo.kl_weight = self.kl_at(self.step + 1)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.step += 1
+        self.batch += len(group)
+
+    def _pass(self, batch: Batch, share: float) -> None:
+        terms = self.runtime.forward(batch)
+        if not self.checked:
+            self._check_targets(terms.outputs.shape[2:])
+        self.runtime.backward(terms.loss if share == 1.0 else terms.loss * share)
+        self.meter.add(terms, batch.rows)
+
+    def _check_targets(self, output_shape: torch.Size) -> None:
+        """Look at all targets once, now that the outputs' shape is known; a GPU checks no later batch."""
+        self.checked = True
+        for source in (self.train, self.valid):
+            if isinstance(source, TensorSource):
+                outputs = torch.empty((1, source.y.shape[0], *output_shape), device="meta")
+                self.elbo.likelihood.check(outputs, source.y)
+
+    def _set_rates(self) -> None:
+        factor = self.rate(self.step)
+        for group, base in zip(self.optimizer.param_groups, self.base_rates):
+            group["lr"] = base * factor
+
+    def _between_steps(self) -> None:
+        assert self.bar is not None and self.logs is not None
+        self.bar.step(self.step)
+        if self.step % self.config.log_every == 0:
+            values = self.meter.close_window(self.runtime.total)
+            self._check_finite(values)
+            record = {"epoch": self.epoch + 1, "step": self.step, **values, **self._settings()}
+            self.logs.write("step", record)
+            self.bar.show(self.epoch + 1, values)
+        every = self.config.checkpoint_steps
+        if every is not None and self.step % every == 0 and self.folder is not None:
+            self._save()
+
+    def _close_epoch(self) -> None:
+        """Evaluate, note the epoch, and write what has to be written."""
+        assert self.bar is not None and self.logs is not None
+        values = self.meter.close_epoch(self.runtime.total)
+        self._check_finite(values)
+        record = {"epoch": self.epoch + 1, "step": self.step, **values, **self._settings()}
+        if self.valid is not None and self._due(self.config.valid_every):
+            seed = derive(self.config.seed, "valid")
+            record |= evaluate(self.runtime, self.valid, self.config.valid_samples, seed)
+        record["seconds"] = self.elapsed
+        self.history.records.append(record)
+        self.epoch, self.batch, self.elapsed = self.epoch + 1, 0, 0.0
+        self.logs.write("epoch", record)
+        self.bar.step(self.step)
+        self.bar.show(self.epoch + 1, record)
+        self._call_back(record)
+        if self.history.best is record:
+            self._keep_best(record)
+        if self.folder is not None and (self._over() or self.epoch % self.config.checkpoint_every == 0):
+            self._save()
+
+    def _due(self, every: int) -> bool:
+        number = self.epoch + 1
+        return number % every == 0 or number == self.config.epochs
+
+    def _settings(self) -> dict[str, float]:
+        return {"lr": self.optimizer.param_groups[0]["lr"], "kl_weight": self.kl_at(max(0, self.step - 1))}
+
+    def _check_finite(self, values: dict[str, float]) -> None:
+        if not math.isfinite(values["loss"]):
+            kept = "" if self.saved_step is None else f"; the checkpoint of step {self.saved_step} is intact"
+            raise FloatingPointError(
+                f"the loss is {values['loss']} by optimiser step {self.step}; lower lr or set clip{kept}"
+            )
+
+    def _call_back(self, record: dict[str, Any]) -> None:
+        event = EpochEnd(self.elbo.model, record, self.history)
+        # All are called, also after one that stops.
+        answers = [callback(event) is True for callback in self.callbacks]
+        if self.callbacks and self.runtime.from_first(any(answers)):
+            self.history.stopped = _BY_CALLBACK
+
+    # Checkpoints
+
+    def _save(self) -> None:
+        assert self.folder is not None and self.logs is not None
+        path = self.folder / LAST
+        self._check_finite({"loss": self.meter.state_dict()["epoch"][0]})
+        model, optimizer = self.runtime.states(self.optimizer)
+        state = {
+            "format": _FORMAT,
+            "config": self.config.to_dict(),
+            "examples": self.train.examples,
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "step": self.step,
+            "elapsed": self.elapsed,
+            "records": self.history.records,
+            "stopped": self.history.stopped,
+            "meters": self.runtime.gather(self.meter.state_dict()),
+            "random": self.runtime.gather(random_state(self.runtime.device)),
+            "data": self.runtime.gather(self.train.state()),
+            "log_size": self.logs.size,
+            "model": model,
+            "optimizer": optimizer,
+        }
+        self.logs.flush()
+        self._on_first(lambda: write_state(path, state))
+        self.saved_step = self.step
+
+    def _load(self, state: dict[str, Any], path: Path) -> int:
+        """Go to where a checkpoint was made; returns the size that the log had."""
+        self._check_fits(state, path)
+        rank = self.runtime.rank
+        self.epoch, self.batch, self.step = state["epoch"], state["batch"], state["step"]
+        self.elapsed = state["elapsed"]
+        self.history.records = state["records"]
+        # Whether patience has run out follows from the records; it may have been raised since.
+        self.history.stopped = _BY_CALLBACK if state["stopped"] == _BY_CALLBACK else None
+        self.elbo.kl_weight = self.kl_at(self.step)
+        try:
+            self.runtime.load_states(self.optimizer, state["model"], state["optimizer"])
+        except (RuntimeError, ValueError) as error:
+            first = str(error).strip().splitlines()
+            raise OutputError(f"the checkpoint {path} is of another model: {' '.join(first[:2])}") from error
+        self.meter.load_state_dict(state["meters"][rank])
+        self.train.load_state(state["data"][rank])
+        self._random = state["random"][rank]
+        self.saved_step = self.step
+        return state["log_size"]
+
+    def _check_fits(self, state: dict[str, Any], path: Path) -> None:
+        if state.get("format") != _FORMAT:
+            raise OutputError(f"{path} is no checkpoint that this version can read; delete it to start again")
+        before = TrainConfig.from_dict(state["config"])
+        changed = self.config.differences(before)
+        if changed:
+            name = changed[0]
+            raise OutputError(
+                f"the run in {path.parent} was started with {name}={getattr(before, name)!r}, not "
+                f"{getattr(self.config, name)!r}; resume with the same configuration or choose another folder"
+            )
+        if state["examples"] != self.train.examples:
+            raise OutputError(
+                f"the run in {path.parent} was started on {state['examples']} training examples, and the data has "
+                f"{self.train.examples}; choose another folder"
+            )
+        if len(state["random"]) != self.runtime.world:
+            raise OutputError(
+                f"the run in {path.parent} has {len(state['random'])} processes; resume it with as many, not "
+                f"{self.runtime.world}"
+            )
+
+    def _keep_best(self, record: dict[str, Any]) -> None:
+        if self.folder is not None:
+            path = self.folder / BEST
+            model, _ = self.runtime.states(self.optimizer)
+            self._on_first(lambda: write_state(path, {"format": _FORMAT, "record": record, "model": model}))
+        elif self.config.restore_best:
+            model, _ = self.runtime.states(self.optimizer)
+            self.best_weights = {key: value.detach().cpu().clone() for key, value in model.items()}
+
+    def _restore_best(self) -> None:
+        weights = self.best_weights
+        if self.folder is not None and (self.folder / BEST).exists():
+            weights = read_state(self.folder / BEST)["model"]
+        if weights is not None:
+            self.runtime.load_states(None, weights, {})
+
+    def _on_first(self, action: Callable[[], Any]) -> None:
+        """Do something in the first process; all processes learn of a failure."""
+        if self.runtime.world == 1:
+            action()
+            return
+        problem = None
+        if self.runtime.rank == 0:
+            try:
+                action()
+            except OutputError as error:
+                problem = str(error)
+        problem = self.runtime.from_first(problem)
+        if problem is not None:
+            raise OutputError(problem)
+
+
+def _grouped(batches: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
+    """The batches of each optimiser step; the last group of an epoch may be smaller."""
+    group: list[Batch] = []
+    for batch in batches:
+        group.append(batch)
+        if len(group) == size:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _sources(data: Any, config: TrainConfig, runtime: Runtime, augment: Augment | None) -> tuple[Source, Source | None]:
+    train, valid = split_data(data)
+    place = Place(runtime.device, runtime.rank, runtime.world)
+    source = make_source(
+        train,
+        place,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        training=True,
+        drop_last=config.drop_last,
+        augment=augment,
+    )
+    if valid is None:
+        if config.patience is not None and config.monitor.startswith("valid"):
+            raise ValueError(f"patience watches {config.monitor}, which needs validation data: data.valid")
+        return source, None
+    # The objective takes no batch above the number of training examples.
+    size = source.size if isinstance(source, TensorSource) else config.batch_size
+    return source, make_source(valid, place, batch_size=size, seed=config.seed, training=False)
+
+
+def _steps_per_epoch(source: Source, config: TrainConfig) -> int | None:
+    if source.batches is not None:
+        return -(-source.batches // config.accumulate)
+    if config.schedule != "constant" or config.warmup or config.anneal:
+        raise ValueError("schedule, warmup and anneal need to know the length of an epoch; give data that has a len()")
+    return None
+
+
+def _make_elbo(
+    model: nn.Module, train: Source, config: TrainConfig, likelihood: Likelihood | None, weight: float
+) -> ELBO:
+    size = train.examples if config.dataset_size is None else config.dataset_size
+    if size is None:
+        raise ValueError("the data does not say how many examples it has; set TrainConfig(dataset_size=...)")
+    return ELBO(
+        model,
+        size,
+        likelihood,
+        kl_weight=weight,
+        components=config.components,  # pyright: ignore[reportArgumentType]
+        tile=config.tile,
+        samples=config.samples,
+        mixture=config.mixture,  # pyright: ignore[reportArgumentType]
+        bn=config.bn,  # pyright: ignore[reportArgumentType]
+    )

@@ -1,0 +1,9 @@
+"""What `fit` raises when it cannot go on: one sentence each, with what to do."""
+
+
+class OutputError(OSError):
+    """The output folder or a file in it cannot be written or read."""
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """Ctrl-C: training ended before its time, and can be resumed."""

@@ -1,0 +1,140 @@
+"""Training on several devices through Lightning Fabric."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.optim import Optimizer
+
+from leanbayes.objectives.elbo import ELBO, Terms
+from leanbayes.training.config import TrainConfig
+from leanbayes.training.data import Batch
+from leanbayes.training.runtime import Runtime, choose_device, compiled
+
+
+def import_fabric() -> Any:
+    """Fabric's module, under whichever of its two names it is installed."""
+    # The first name imports less.
+    for name in ("lightning_fabric", "lightning.fabric"):
+        try:
+            return import_module(name)
+        except ImportError:
+            continue
+    raise ImportError("training on several devices needs Lightning Fabric: pip install leanbayes[train]")
+
+
+def make_fabric(config: TrainConfig) -> Any:
+    """A launched Fabric for a configuration."""
+    strategy = "ddp" if config.strategy == "auto" and config.devices > 1 else config.strategy
+    fabric = import_fabric().Fabric(
+        accelerator=choose_device(config.device).type,
+        devices=config.devices,
+        strategy=strategy,
+        precision="32-true" if config.precision == "32" else config.precision,
+    )
+    fabric.launch()
+    return fabric
+
+
+class FabricRuntime(Runtime):
+    """Processes that share the work: DDP, FSDP, or whatever strategy the given Fabric has."""
+
+    def __init__(self, config: TrainConfig, fabric: Any = None) -> None:
+        self.fabric = make_fabric(config) if fabric is None else fabric
+        self.device = self.fabric.device
+        self.rank = self.fabric.global_rank
+        self.world = self.fabric.world_size
+        self.compile = config.compile
+
+    def setup(self, elbo: ELBO) -> None:
+        """See `Runtime`."""
+        self.elbo = elbo
+        # Fabric compiles what it wraps, where it is given a compiled module.
+        self.module = self.fabric.setup_module(compiled(elbo, self.compile))
+
+    @property
+    def _wrapped(self) -> Any:
+        """What the strategy made of the objective: the DDP or FSDP module, or the objective itself."""
+        module = self.module._forward_module
+        return getattr(module, "_orig_mod", module)
+
+    @property
+    def _sharded(self) -> bool:
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        return isinstance(self._wrapped, FullyShardedDataParallel)
+
+    def forward(self, batch: Batch) -> Terms:
+        """See `Runtime`."""
+        return self.module(batch.x, batch.y, weights=batch.weights)
+
+    def evaluate(self, batch: Batch) -> Terms:
+        """See `Runtime`."""
+        if self._sharded:
+            return self.forward(batch)
+        # DDP would exchange buffers here, although nothing changes them.
+        with self.fabric.autocast():
+            return self.elbo(batch.x, batch.y, weights=batch.weights)
+
+    def backward(self, loss: Tensor) -> None:
+        """See `Runtime`."""
+        self.fabric.backward(loss)
+
+    def accumulating(self) -> AbstractContextManager:
+        """See `Runtime`."""
+        return self.fabric.no_backward_sync(self.module, enabled=self.world > 1)
+
+    def clip(self, optimizer: Optimizer, max_norm: float) -> None:
+        """See `Runtime`."""
+        self.fabric.clip_gradients(self.module, optimizer, max_norm=max_norm, error_if_nonfinite=False)
+
+    def total(self, values: list[float]) -> list[float]:
+        """See `Runtime`."""
+        if self.world == 1:
+            return values
+        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor)
+        return tensor.tolist()
+
+    def gather(self, value: Any) -> list[Any]:
+        """See `Runtime`."""
+        if self.world == 1:
+            return [value]
+        found: list[Any] = [None] * self.world
+        dist.all_gather_object(found, value)
+        return found
+
+    def from_first(self, value: Any) -> Any:
+        """See `Runtime`."""
+        return self.fabric.broadcast(value)
+
+    def states(self, optimizer: Optimizer) -> tuple[dict[str, Any], dict[str, Any]]:
+        """See `Runtime`."""
+        if not self._sharded:
+            return super().states(optimizer)
+        from torch.distributed.checkpoint.state_dict import get_state_dict
+
+        return get_state_dict(self._wrapped, optimizer, options=_whole())  # pyright: ignore[reportReturnType]
+
+    def load_states(self, optimizer: Optimizer | None, elbo: dict[str, Any], optimizer_state: dict[str, Any]) -> None:
+        """See `Runtime`."""
+        if not self._sharded:
+            super().load_states(optimizer, elbo, optimizer_state)
+            return
+        from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
+
+        # The optimiser first: torch makes its state by a step of size 0, which the objective counts.
+        if optimizer is not None:
+            set_optimizer_state_dict(self._wrapped, optimizer, optimizer_state, options=_whole())
+        set_model_state_dict(self._wrapped, elbo, options=_whole())
+
+
+def _whole() -> Any:
+    from torch.distributed.checkpoint.state_dict import StateDictOptions
+
+    return StateDictOptions(full_state_dict=True, cpu_offload=True)

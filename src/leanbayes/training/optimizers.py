@@ -1,0 +1,25 @@
+"""The optimiser of a configuration."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from leanbayes.convert import param_groups
+from leanbayes.training.config import TrainConfig
+
+
+def make_optimizer(module: nn.Module, config: TrainConfig) -> Optimizer:
+    """The optimiser of all trainable parameters of a model or an `ELBO`, with the groups of `param_groups`."""
+    groups = param_groups(module, config.lr, config.weight_decay, config.variational_lr)
+    if not groups:
+        raise ValueError("the model has no trainable parameter; unfreeze some")
+    # One kernel for all parameters, where every one of them is on a GPU.
+    fused = all(p.device.type == "cuda" and p.is_floating_point() for group in groups for p in group["params"]) or None
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(
+            groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, fused=fused
+        )
+    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    return kind(groups, lr=config.lr, betas=config.betas, fused=fused)

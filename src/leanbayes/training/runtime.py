@@ -1,0 +1,133 @@
+"""Where training runs: one process, or several through Lightning Fabric. The training loop is the same."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from leanbayes.objectives.elbo import ELBO, Terms
+from leanbayes.training.config import TrainConfig
+from leanbayes.training.data import Batch
+
+
+class Runtime(ABC):
+    """What the training loop asks of the machine.
+
+    Attributes:
+        device: Where this process computes.
+        rank: Number of this process.
+        world: Number of processes.
+        elbo: The objective, once it is set up.
+    """
+
+    device: torch.device
+    rank: int = 0
+    world: int = 1
+    elbo: ELBO
+
+    @abstractmethod
+    def setup(self, elbo: ELBO) -> None:
+        """Move the objective to the device and wrap it as needed; comes before the optimiser is made."""
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> Terms:
+        """The objective on a batch."""
+
+    def evaluate(self, batch: Batch) -> Terms:
+        """The objective on a batch, outside training."""
+        return self.forward(batch)
+
+    @abstractmethod
+    def backward(self, loss: Tensor) -> None:
+        """Add the loss's gradient."""
+
+    def accumulating(self) -> AbstractContextManager:
+        """Context of a pass after which no optimiser step follows, so that gradients need not be exchanged yet."""
+        return nullcontext()
+
+    @abstractmethod
+    def clip(self, optimizer: Optimizer, max_norm: float) -> None:
+        """Shorten the gradient to a norm."""
+
+    def total(self, values: list[float]) -> list[float]:
+        """Sums over the processes."""
+        return values
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all processes."""
+        return [value]
+
+    def from_first(self, value: Any) -> Any:
+        """The first process's value."""
+        return value
+
+    def states(self, optimizer: Optimizer) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Whole states of the objective and the optimiser."""
+        return self.elbo.state_dict(), optimizer.state_dict()
+
+    def load_states(self, optimizer: Optimizer | None, elbo: dict[str, Any], optimizer_state: dict[str, Any]) -> None:
+        """The inverse of `states`; without an optimiser the objective's state alone."""
+        self.elbo.load_state_dict(elbo)
+        if optimizer is not None:
+            optimizer.load_state_dict(optimizer_state)
+
+
+class OneProcess(Runtime):
+    """One process on the CPU or one GPU: plain torch, which spares every step a wrapper."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.device = choose_device(config.device)
+        self.autocast = config.precision == "bf16-mixed"
+        self.compile = config.compile
+
+    def setup(self, elbo: ELBO) -> None:
+        """See `Runtime`."""
+        self.elbo = elbo.to(self.device)
+        self.module: nn.Module = compiled(elbo, self.compile)
+
+    def forward(self, batch: Batch) -> Terms:
+        """See `Runtime`."""
+        if self.autocast:
+            with torch.autocast(self.device.type, torch.bfloat16):
+                return self.module(batch.x, batch.y, weights=batch.weights)
+        return self.module(batch.x, batch.y, weights=batch.weights)
+
+    def backward(self, loss: Tensor) -> None:
+        """See `Runtime`."""
+        loss.backward()
+
+    def clip(self, optimizer: Optimizer, max_norm: float) -> None:
+        """See `Runtime`."""
+        nn.utils.clip_grad_norm_(self.elbo.parameters(), max_norm)
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of a name; "auto" takes a GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda":
+        if not torch.cuda.is_available():
+            raise ValueError("TrainConfig(device='cuda') needs a GPU, and torch finds none; use device='cpu'")
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device(name)
+
+
+def compiled(module: Any, setting: bool | str) -> Any:
+    """The module, compiled where `TrainConfig.compile` says so."""
+    if not setting:
+        return module
+    return torch.compile(module, backend=setting if isinstance(setting, str) else "inductor")
+
+
+def make_runtime(config: TrainConfig, fabric: Any = None) -> Runtime:
+    """One process where one is asked for; Fabric for several, or where the caller brings it."""
+    if fabric is None and config.devices == 1 and config.strategy == "auto":
+        return OneProcess(config)
+    from leanbayes.training.fabric import FabricRuntime
+
+    return FabricRuntime(config, fabric)

@@ -1,0 +1,47 @@
+"""Seeds that are functions of where training is, and the state of all random generators."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def derive(*parts: int | str) -> int:
+    """A seed for a purpose and a place, such as ``derive(seed, "order", epoch)``; unrelated for different parts."""
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def seed_all(seed: int) -> None:
+    """Seed torch, numpy and Python."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """The state of torch's, numpy's and Python's generators, as tensors and plain values."""
+    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    version, numbers, gauss = random.getstate()
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+        "numpy": [str(name), torch.from_numpy(np.asarray(keys, dtype=np.int64)), position, has_gauss, cached],
+        "python": [version, list(numbers), gauss],
+    }
+
+
+def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
+    """The inverse of `random_state`."""
+    torch.set_rng_state(state["torch"])
+    if device.type == "cuda" and isinstance(state["cuda"], Tensor):
+        torch.cuda.set_rng_state(state["cuda"], device)
+    name, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))

@@ -1,0 +1,129 @@
+"""Activation checkpointing: the second run of a block draws as the first did."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import leanbayes as lb
+from tests.families import ALL, LAYERWISE, everywhere
+
+
+class Blocks(nn.Module):
+    """Two blocks, the second one using the table's weight again."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(7, 4)
+        self.first = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Tanh(), nn.Linear(4, 4))
+        self.second = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 7, bias=False))
+        self.second[1].weight = self.table.weight
+        self.checkpoints = False
+
+    def forward(self, tokens):
+        x = self.table(tokens)
+        for block in (self.first, self.second):
+            if self.checkpoints:
+                x = checkpoint(block, x, use_reentrant=False, context_fn=lb.checkpoint_contexts)
+            else:
+                x = block(x)
+        return x
+
+
+TOKENS = torch.randint(0, 7, (3, 5), generator=torch.Generator().manual_seed(0))
+STATES = {
+    "plain": {},
+    "folded": {"n": 2},
+    "joint": {"n": 2, "joint": True},
+    "hold": {"n": 2, "hold": True},
+    "means": {"mean": True},
+    "component": {"component": 1},
+}
+
+
+def gradients(model, checkpoints, options, runs=1):
+    model.checkpoints = checkpoints
+    if hasattr(model, "member"):
+        model.member.checkpoints = checkpoints
+    n = options.get("n", 1)
+    with lb.sampling(seed=1, **options):
+        loss = model(lb.fold(TOKENS, n)).square().sum()
+    # The context has ended when the blocks run again.
+    for _ in range(runs):
+        grads = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True, retain_graph=True)
+    return [loss, *(grad for grad in grads if grad is not None)]
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("family", LAYERWISE)
+def test_gradients_are_those_without(family, state):
+    torch.manual_seed(0)
+    model = lb.bayesianize(Blocks(), LAYERWISE[family], where=everywhere)
+    expected = gradients(model, False, STATES[state])
+    for ours, plain in zip(gradients(model, True, STATES[state]), expected, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", [f for f in ALL if f.startswith("ensemble")])
+def test_members_of_an_ensemble(family):
+    torch.manual_seed(0)
+    model = lb.bayesianize(Blocks(), ALL[family])
+    expected = gradients(model, False, {})
+    for ours, plain in zip(gradients(model, True, {}), expected, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-5)
+
+
+def test_a_second_backward_pass_draws_the_same_again():
+    torch.manual_seed(0)
+    model = lb.bayesianize(Blocks(), lb.EMP(init_std=0.3), where=everywhere)
+    once = gradients(model, True, {"n": 2, "joint": True})
+    twice = gradients(model, True, {"n": 2, "joint": True}, runs=2)
+    for ours, plain in zip(twice, once, strict=True):
+        torch.testing.assert_close(ours, plain)
+
+
+def test_a_generator_of_ones_own():
+    torch.manual_seed(0)
+    model = lb.bayesianize(Blocks(), lb.MeanField(init_std=0.3))
+
+    def run(checkpoints):
+        model.checkpoints = checkpoints
+        generator = torch.Generator().manual_seed(3)
+        with lb.sampling(generator=generator):
+            loss = model(TOKENS).square().sum()
+        grads = torch.autograd.grad(loss, list(model.parameters()))
+        return [*grads, generator.get_state()]
+
+    for ours, plain in zip(run(True), run(False)):
+        torch.testing.assert_close(ours, plain)
+
+
+def test_per_sample_statistics():
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Tanh())
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block = block
+            self.checkpoints = False
+
+        def forward(self, x):
+            if self.checkpoints:
+                return checkpoint(self.block, x, use_reentrant=False, context_fn=lb.checkpoint_contexts)
+            return self.block(x)
+
+    model = lb.bayesianize(Net(), lb.MeanField(init_std=0.5)).train()
+    x = torch.randn(6, 4)
+
+    def run(checkpoints):
+        copied = copy.deepcopy(model)
+        copied.checkpoints = checkpoints
+        with lb.sampling(n=3, seed=1, bn="per_sample"):
+            loss = copied(lb.fold(x, 3)).pow(3).sum()
+        return torch.autograd.grad(loss, list(copied.parameters()))
+
+    for ours, plain in zip(run(True), run(False)):
+        torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-5)

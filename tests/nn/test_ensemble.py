@@ -1,0 +1,246 @@
+"""Deep ensembles: members as slices of one stacked model."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import leanbayes as lb
+from leanbayes.models import create
+from leanbayes.nn.ensemble import reinitialise
+from tests.networks import NETWORKS, Cells, SmallNet, build
+
+X = torch.randn(6, 2, 4, 4, generator=torch.Generator().manual_seed(0))
+
+
+def make(**options):
+    torch.manual_seed(0)
+    return lb.bayesianize(SmallNet(), lb.DeepEnsemble(**{"members": 3, **options}))
+
+
+def test_every_parameter_has_a_leading_axis_of_members():
+    plain, model = SmallNet(), make()
+    stacked = dict(model.member.named_parameters())
+    assert list(stacked) == [name for name, _ in plain.named_parameters()]
+    for name, parameter in plain.named_parameters():
+        assert stacked[name].shape == (3, *parameter.shape)
+
+
+def test_no_parameter_is_unused_whichever_member_is_drawn():
+    model = make(of=lb.MeanField())
+    model(X).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_gradients_are_the_members():
+    model = make()
+    member = lb.point_estimate(model, component=1)
+    with lb.sampling(component=1):
+        model(X).square().sum().backward()
+    member(X).square().sum().backward()
+    for name, parameter in model.member.named_parameters():
+        torch.testing.assert_close(parameter.grad[1], member.get_parameter(name).grad, rtol=1e-5, atol=1e-6)
+        assert parameter.grad[0].abs().sum() == parameter.grad[2].abs().sum() == 0
+
+
+def test_statistics_move_for_the_member_that_ran():
+    model = make().train()
+    member = lb.point_estimate(model, component=2).train()
+    with lb.sampling(component=2):
+        model(X)
+    member(X)
+    norm = model.member.norm
+    assert norm.num_batches_tracked.tolist() == [0, 0, 1]
+    torch.testing.assert_close(norm.running_mean[2], member.norm.running_mean)
+    torch.testing.assert_close(norm.running_var[2], member.norm.running_var)
+    assert norm.running_mean[:2].abs().sum() == 0
+
+
+def test_a_component_per_row():
+    model = make().eval()
+    components = [2, 0, 0, 1, 2, 1]
+    with torch.no_grad(), lb.sampling(component=torch.tensor(components)):
+        mixed = model(X)
+    for row, k in enumerate(components):
+        with torch.no_grad(), lb.sampling(component=k):
+            torch.testing.assert_close(mixed[row], model(X)[row], rtol=1e-5, atol=1e-6)
+
+
+def test_all_members_in_one_pass():
+    model = make().eval()
+    with torch.no_grad(), lb.sampling(n=6, component="all"):
+        folded = lb.split(model(lb.fold(X, 6)), 6)
+    for s in range(6):
+        with torch.no_grad(), lb.sampling(component=s % 3):
+            torch.testing.assert_close(folded[s], model(X), rtol=1e-5, atol=1e-6)
+
+
+class Outputs(nn.Module):
+    """A model with mappings and tuples on both sides."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, *, batch, scale=1.0):
+        y = self.layer(batch["x"]) * scale
+        return {"logits": y, "more": (y.sum(1), [y * 2]), "name": "text"}
+
+
+def test_keywords_mappings_and_tuples():
+    model = lb.bayesianize(Outputs(), lb.DeepEnsemble(members=2))
+    x = torch.randn(5, 4)
+    with torch.no_grad(), lb.sampling(n=2, component="all"):
+        folded = model(batch={"x": lb.fold(x, 2)}, scale=2.0)
+    assert folded["name"] == "text"
+    for k in range(2):
+        with torch.no_grad(), lb.sampling(component=k):
+            alone = model(batch={"x": x}, scale=2.0)
+        torch.testing.assert_close(folded["logits"].view(2, 5, 3)[k], alone["logits"])
+        torch.testing.assert_close(folded["more"][0].view(2, 5)[k], alone["more"][0])
+        torch.testing.assert_close(folded["more"][1][0].view(2, 5, 3)[k], alone["more"][1][0])
+
+
+def test_outputs_of_transformers_keep_their_type():
+    plain, (tokens,) = build("gpt2")
+    model = lb.bayesianize(plain.model, lb.DeepEnsemble(members=2)).eval()
+    with torch.no_grad(), lb.sampling(n=2, component="all"):
+        output = model(input_ids=lb.fold(tokens, 2), use_cache=False)
+    assert type(output).__name__ == "CausalLMOutputWithCrossAttentions"
+    assert output.logits.shape == (6, 7, 23)
+
+
+class Aliased(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.again = self.first
+        self.tied = nn.Linear(4, 4, bias=False)
+        self.tied.weight = self.first.weight
+
+    def forward(self, x):
+        return self.tied(self.again(torch.tanh(self.first(x))))
+
+
+@pytest.mark.parametrize("of", [None, lb.MeanField(), lb.Rank1(components=2), lb.EMP()])
+def test_modules_in_two_places_and_tied_weights(of):
+    torch.manual_seed(0)
+    model = lb.bayesianize(Aliased(), lb.DeepEnsemble(members=2, of=of))
+    x = torch.randn(5, 4)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    for k in range(2):
+        member = lb.point_estimate(model, component=k)
+        assert member.again is member.first
+        assert member.tied.weight is member.first.weight
+        with torch.no_grad(), lb.sampling(mean=True, component=k):
+            for _ in range(2):
+                torch.testing.assert_close(model(x), member(x), rtol=1e-5, atol=1e-6)
+    assert all(isinstance(p, nn.Parameter) for m in model.modules() for p in m._parameters.values() if p is not None)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_the_members_kl_is_averaged_or_summed():
+    model = make(of=lb.MeanField())
+    alone = [lb.kl(model.member_module(k)) for k in range(3)]
+    torch.testing.assert_close(lb.kl(model), sum(alone) / 3)
+    torch.testing.assert_close(lb.kl(model, "sum"), sum(alone))
+    assert lb.kl(make()) == 0
+
+
+def test_a_member_that_does_not_exist():
+    for call in (lambda: lb.point_estimate(make(), component=3), lambda: make().member_module(-1)):
+        with pytest.raises(ValueError, match="does not exist"):
+            call()
+    with pytest.raises(ValueError, match="component=3 does not exist: the ensemble has 3 components, 0 to 2"):
+        with lb.sampling(component=3):
+            make()(X)
+    with pytest.raises(ValueError, match="3 members of the ensemble differ; choose one with component="):
+        lb.point_estimate(make())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_fresh_members_differ_in_every_random_parameter(name):
+    plain, _ = build(name)
+    again = copy.deepcopy(plain)
+    reinitialise(again)
+    new = dict(again.named_parameters())
+    for key, parameter in plain.named_parameters():
+        assert not torch.equal(parameter, new[key]) or parameter.std() == 0, key
+    buffers = dict(again.named_buffers())
+    assert all(v.abs().sum() == 0 for k, v in buffers.items() if k.endswith(("running_mean", "num_batches_tracked")))
+    assert all((v == 1).all() for k, v in buffers.items() if k.endswith("running_var"))
+
+
+def test_a_model_of_this_package_is_built_again_by_its_recipe():
+    """Its own initialisation, not the layers': the two have different spreads."""
+    model = create("resnet18", classes=4, stem="cifar")
+    spread = model.layer1[0].conv1.weight.std()
+    nn.init.zeros_(model.layer1[0].conv1.weight)
+    assert reinitialise(model) == []
+    torch.testing.assert_close(model.layer1[0].conv1.weight.std(), spread, rtol=0.05, atol=0.0)
+    model.fc = nn.Linear(512, 9)
+    reinitialise(model)
+    assert model.fc.out_features == 9
+
+
+def test_a_transformer_is_initialised_by_its_own_rule():
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(64, 2, 256)
+    whole = nn.Transformer(64, 2, 1, 1, 256, batch_first=True)
+    reinitialise(model), reinitialise(whole)
+    limit = (6 / (64 + 256)) ** 0.5
+    assert model.linear1.weight.abs().max() <= 1 / 8
+    assert whole.encoder.layers[0].linear1.weight.abs().max() > 1 / 8
+    assert whole.encoder.layers[0].linear1.weight.abs().max() <= limit
+
+
+def test_transformers_initialise_their_own_parts_within_a_wrapper():
+    plain, _ = build("vit")
+    reinitialise(plain)
+    dense = next(m for m in plain.modules() if isinstance(m, nn.Linear))
+    assert dense.weight.std() < 0.04  # the library's 0.02, not torch's 0.2
+
+
+def test_parameters_that_no_module_resets_are_listed():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.randn(50) + 3)
+            self.layer = nn.Linear(50, 2)
+
+        def forward(self, x):
+            return self.layer(x * self.scale)
+
+    plain = Scaled()
+    model = lb.bayesianize(plain, lb.DeepEnsemble(members=2))
+    assert ("scale", "no reset_parameters of its own: drawn anew with its mean and spread") in (
+        model.leanbayes_report.notes
+    )
+    members = model.member.scale
+    assert not torch.equal(members[0], members[1])
+    torch.testing.assert_close(members.mean(1), plain.scale.mean().expand(2), rtol=0.3, atol=0.0)
+
+
+def test_a_point_estimate_by_seed_picks_a_member():
+    model = make()
+    picked = {seed: lb.point_estimate(model, seed=seed).conv.weight for seed in range(12)}
+    members = model.member.conv.weight
+    assert all(any(torch.equal(weight, member) for member in members) for weight in picked.values())
+    assert len({weight.sum().item() for weight in picked.values()}) > 1
+    assert torch.equal(picked[3], lb.point_estimate(model, seed=3).conv.weight)
+
+
+def test_bad_requests():
+    with pytest.raises(ValueError, match="where= chooses layers for the members' method"):
+        lb.bayesianize(SmallNet(), lb.DeepEnsemble(), where=lb.norms())
+    with pytest.raises(ValueError, match="converted already"):
+        lb.bayesianize(lb.bayesianize(SmallNet(), lb.MeanField()), lb.DeepEnsemble())
+    with pytest.raises(ValueError, match="no parameters to make an ensemble of"):
+        lb.bayesianize(nn.ReLU(), lb.DeepEnsemble())
+    with pytest.raises(ValueError, match="leaves nothing to train"):
+        lb.bayesianize(SmallNet(), lb.DeepEnsemble(), freeze=True)
+    with pytest.raises(ValueError, match="EMP finds no layer"):
+        lb.bayesianize(Cells().gru, lb.DeepEnsemble(of=lb.EMP()))
+    with pytest.raises(ValueError, match="'joint' is not offered for a deep ensemble"):
+        lb.kl(make(of=lb.Rank1()), "joint")
