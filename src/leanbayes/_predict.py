@@ -198,8 +198,12 @@ def _best_chunk(model: nn.Module, x: Any, state: Sampling, boundary: Boundary | 
     limits = _CUDA if first.device.type == "cuda" else _CPU
     count = rows(x, state.batch_dim)
     width = first.numel() // max(count, 1) if boundary is None else boundary.width
-    chunk = (limits.wide_rows if width > _WIDE_ROW else limits.rows) // max(count, 1)
+    rows_wanted = limits.wide_rows if width > _WIDE_ROW else limits.rows
     drawn = max((layer.weight.numel() for layer in model.modules() if _draws_weights(layer, state)), default=0)
+    if drawn and width > _WIDE_ROW:
+        # Convolutions apply drawn weights one after the other: folding them saves only the calls between.
+        rows_wanted //= 4
+    chunk = rows_wanted // max(count, 1)
     if drawn:
         chunk = min(chunk, limits.drawn_elements // drawn)
     return max(1, chunk)

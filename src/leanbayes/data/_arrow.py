@@ -42,7 +42,9 @@ class RawColumn:
     @property
     def missing(self) -> NDArray[np.bool_]:
         """Which values are missing."""
-        return np.equal(self.values, None) if self.is_text else np.isnan(self.values)
+        if self.is_text:
+            return np.array([value is None for value in self.values], dtype=bool)
+        return np.isnan(self.values)
 
 
 def read_columns(

@@ -163,20 +163,34 @@ def _moments(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     """Mean and variance along all axes but one, in float64, NaN left out."""
     if not len(x):
         raise ValueError("there are no training examples to take a mean and a standard deviation from")
-    rest = tuple(a for a in range(x.dim()) if a != axis % x.dim()) if x.dim() > 1 else (0,)
+    if x.dim() == 1:
+        x = x.unsqueeze(1)
+    rest = tuple(a for a in range(x.dim()) if a != axis % x.dim())
+    if x.dtype == torch.uint8:
+        return _moments_of_bytes(x, rest)
     mean = _average(x, rest, torch.zeros((), dtype=torch.float64))
     return mean, _average(x, rest, mean, square=True)
 
 
+def _moments_of_bytes(x: Tensor, rest: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """The same for bytes as parts of 255: sums of whole numbers, which are exact in one pass."""
+    total, squares = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+    for start in range(0, len(x), _CHUNK):
+        part = x[start : start + _CHUNK].to(torch.float32)
+        total = total + part.sum(rest, dtype=torch.float64)
+        squares = squares + part.square_().sum(rest, dtype=torch.float64)
+    count = x.numel() // total.numel()
+    mean = total / count
+    return mean / 255, (squares / count - mean.square()).clamp_min(0) / 255**2
+
+
 def _average(x: Tensor, rest: tuple[int, ...], centre: Tensor, square: bool = False) -> Tensor:
     """Average of ``x - centre`` (or its square) over the axes `rest`; 0 where nothing was observed."""
-    total: Tensor | float = 0.0
-    count: Tensor | float = 0.0
+    total, count = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.int64)
     if centre.dim():
         centre = centre.view([1 if axis in rest else -1 for axis in range(x.dim())])
     for start in range(0, len(x), _CHUNK):
         part = _floats(x[start : start + _CHUNK]).to(torch.float64) - centre
         total = total + (part.square() if square else part).nansum(rest)
         count = count + (~part.isnan()).sum(rest)
-    assert isinstance(total, Tensor) and isinstance(count, Tensor)
     return total / count.clamp_min(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,19 +30,19 @@ def vocabulary_of(texts: Iterable[Sequence[str]], size: int) -> list[str]:
     return sorted(counts, key=lambda word: (-counts[word], word))[:size]
 
 
-def ids_of(texts: Iterable[Sequence[str]], vocabulary: Sequence[str]) -> list[list[int]]:
-    """Ids of each text: the start, then one per word."""
+def ids_of(texts: Sequence[Sequence[str]], vocabulary: Sequence[str], length: int) -> Tensor:
+    """Ids ``[N, length]``: the start and one per word, of these the last `length`, filled up at the end."""
     number = {word: FIRST_WORD + rank for rank, word in enumerate(vocabulary)}
-    return [[START, *(number.get(word, UNKNOWN) for word in words)] for words in texts]
+    return pad([[number.get(word, UNKNOWN) for word in words[-length:]] for words in texts], length)
 
 
 def pad(texts: Sequence[Sequence[int]], length: int) -> Tensor:
-    """Ids ``[N, length]``: the last `length` of each text, filled up at the end."""
-    result = torch.full((len(texts), length), PADDING, dtype=torch.int64)
+    """Ids ``[N, length]`` of texts without their start: its id and theirs, the last `length`, filled up at the end."""
+    result = np.full((len(texts), length), PADDING, dtype=np.int64)
     for row, ids in enumerate(texts):
-        last = ids[-length:]
-        result[row, : len(last)] = torch.tensor(last, dtype=torch.int64)
-    return result
+        last = ids[-length:] if len(ids) >= length else [START, *ids]
+        result[row, : len(last)] = last
+    return torch.from_numpy(result)
 
 
 def encode(texts: Iterable[str], vocabulary: Sequence[str], length: int) -> Tensor:
@@ -52,4 +53,4 @@ def encode(texts: Iterable[str], vocabulary: Sequence[str], length: int) -> Tens
         tensor([[4, 5, 2, 6],
                 [1, 2, 5, 0]])
     """
-    return pad(ids_of(map(words_of, texts), vocabulary), length)
+    return ids_of([words_of(text) for text in texts], vocabulary, length)

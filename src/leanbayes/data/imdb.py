@@ -16,7 +16,7 @@ from leanbayes.data._dataset import Dataset, Part
 from leanbayes.data._files import read_bytes
 from leanbayes.data._npz import read_npz
 from leanbayes.data._registry import register
-from leanbayes.data._text import FIRST_WORD, START, UNKNOWN, ids_of, pad, vocabulary_of, words_of
+from leanbayes.data._text import FIRST_WORD, UNKNOWN, ids_of, pad, vocabulary_of, words_of
 from leanbayes.data.download import obtain
 
 CLASSES = ("negative", "positive")
@@ -62,21 +62,18 @@ def read_imdb(
         )
     folder, kind = found
     read = _read_keras if kind == "keras" else _read_reviews
-    (x_train, y_train), (x_test, y_test), vocabulary = read(folder, words)
+    train, test, vocabulary = read(folder, words, length)
     return assemble(
         "imdb",
         "binary",
         "text",
-        Part(pad(x_train, length), torch.as_tensor(y_train)),
-        Part(pad(x_test, length), torch.as_tensor(y_test)),
+        train,
+        test,
         valid=valid,
         seed=seed,
         class_names=CLASSES,
         vocabulary=vocabulary,
     )
-
-
-_Reviews = tuple[list[list[int]], NDArray[np.int64]]
 
 
 def _source(root: Path, source: str) -> tuple[Path, str] | None:
@@ -104,29 +101,31 @@ def _word_index(folder: Path, words: int) -> list[str] | None:
     return ranked[: words - FIRST_WORD]
 
 
-def _read_keras(folder: Path, words: int) -> tuple[_Reviews, _Reviews, list[str]]:
+def _read_keras(folder: Path, words: int, length: int) -> tuple[Part, Part, list[str]]:
     path = folder / "imdb.npz"
     arrays = read_npz(path, objects=True)
     if missing := [key for key in ("x_train", "y_train", "x_test", "y_test") if key not in arrays]:
         raise ValueError(f"{path} lacks the arrays {', '.join(missing)}; get it again")
-    train, test = (_ranked(path, arrays[f"x_{part}"], arrays[f"y_{part}"], words) for part in ("train", "test"))
+    train, test = (_ranked(path, arrays[f"x_{part}"], arrays[f"y_{part}"], length) for part in ("train", "test"))
+    for part in (train, test):
+        part.x[part.x >= words] = UNKNOWN
     return train, test, _word_index(folder, words) or []
 
 
-def _ranked(path: Path, reviews: NDArray[Any], labels: NDArray[Any], words: int) -> _Reviews:
+def _ranked(path: Path, reviews: NDArray[Any], labels: NDArray[Any], length: int) -> Part:
     if reviews.shape != labels.shape or labels.dtype.kind not in "iu":
         raise ValueError(f"{path} must hold one label per review, not {labels.shape} for {reviews.shape}")
     ids = []
     for review in reviews:
-        ranks = np.asarray(review)
-        if ranks.ndim != 1 or (len(ranks) and (ranks.dtype.kind not in "iu" or ranks.min() < 1)):
+        # Ranks from 1 on follow the free ids; only what is kept is looked at.
+        ranks = np.asarray(review[-length:], dtype=np.int64) if isinstance(review, list) else np.zeros((0, 0))
+        if ranks.ndim != 1 or (len(ranks) and ranks.min() < 1):
             raise ValueError(f"review {len(ids)} of {path} must be a list of word ranks from 1 on")
-        numbers = ranks.astype(np.int64) + FIRST_WORD - 1
-        ids.append([START, *np.where(numbers < words, numbers, UNKNOWN).tolist()])
-    return ids, labels.astype(np.int64)
+        ids.append((ranks + FIRST_WORD - 1).tolist())
+    return Part(pad(ids, length), torch.from_numpy(labels.astype(np.int64)))
 
 
-def _read_reviews(folder: Path, words: int) -> tuple[_Reviews, _Reviews, list[str]]:
+def _read_reviews(folder: Path, words: int, length: int) -> tuple[Part, Part, list[str]]:
     top = folder / "aclImdb"
     if missing := [name for name in _FOLDERS if not (top / name).is_dir()]:
         raise FileNotFoundError(
@@ -138,7 +137,9 @@ def _read_reviews(folder: Path, words: int) -> tuple[_Reviews, _Reviews, list[st
         texts[split] = [words_of(text) for reviews in signs for text in reviews]
         labels[split] = np.repeat(np.arange(2), [len(reviews) for reviews in signs])
     vocabulary = _word_index(folder, words) or vocabulary_of(texts["train"], words - FIRST_WORD)
-    train, test = ((ids_of(texts[split], vocabulary), labels[split]) for split in ("train", "test"))
+    train, test = (
+        Part(ids_of(texts[split], vocabulary, length), torch.from_numpy(labels[split])) for split in ("train", "test")
+    )
     return train, test, vocabulary
 
 

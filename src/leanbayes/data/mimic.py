@@ -47,10 +47,10 @@ def read_mimic(
     """In-hospital death, from the measurements of the first hours of an intensive-care stay.
 
     Read from ``PATIENTS``, ``ADMISSIONS``, ``ICUSTAYS``, and ``CHARTEVENTS`` or ``LABEVENTS`` (or both), each ``.csv``
-    or ``.csv.gz``; the events are streamed, so that they need not fit in memory. Taken are admissions of adults with one
-    stay in one unit that lasts as long as the hours that are read. Measurements are averaged over each hour, impossible
-    values and those marked as errors left out; an hour without one keeps the last, and where there was none yet NaN
-    stands for the training mean. Patients, not stays, are divided between the parts.
+    or ``.csv.gz``; the events are streamed, so that they need not fit in memory. Taken are admissions of adults with
+    one stay in one unit that lasts as long as the hours that are read. Measurements are averaged over each hour,
+    impossible values and those marked as errors left out; an hour without one keeps the last, and where there was none
+    yet NaN stands for the training mean. Patients, not stays, are divided between the parts.
 
     Args:
         path: The folder of the tables.
@@ -251,7 +251,7 @@ def _stream(path: Path, name: str, columns: dict[str, str], optional: dict[str, 
 
 
 def _values(column: Any, kind: str) -> NDArray[Any]:
-    """A column as an array; a missing id is -1, a missing time `_NO_TIME`, a missing number NaN, a missing text None."""
+    """A column as an array; a missing id is -1, a missing time `_NO_TIME`, a missing number NaN."""
     if kind == "id":
         return column.fill_null(-1).to_numpy(zero_copy_only=False)
     if kind == "time":

@@ -250,7 +250,9 @@ class _Training:
             self.runtime.clip(self.optimizer, self.config.clip)
         self._set_rates()
         # A number, set by the host, which counts the steps itself: reading the device's count would wait for it.
-        self.elbo.kl_weight = self.kl_at(self.step + 1)
+        weight = self.kl_at(self.step + 1)
+        if weight != self.elbo.kl_weight:
+            self.elbo.kl_weight = weight
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.step += 1
