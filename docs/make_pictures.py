@@ -1,6 +1,6 @@
 """Draws docs/images/predictive-1d.png: one data set, six methods, what each does not know.
 
-    python docs/make_pictures.py [--steps 4000] [--out docs/images]
+    python docs/make_pictures.py [--steps 3000] [--out docs/images]
 
 Needs matplotlib (in the `docs` extra).
 """
@@ -82,7 +82,7 @@ def draw(ax: plt.Axes, name: str, model: nn.Module, x: Tensor, y: Tensor) -> Non
 def main() -> None:
     """Train all methods and write the picture."""
     parser = argparse.ArgumentParser(description="Draw the pictures of the documentation.")
-    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "images")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -199,7 +199,7 @@ def _best_chunk(model: nn.Module, x: Any, state: Sampling, boundary: Boundary | 
     count = rows(x, state.batch_dim)
     width = first.numel() // max(count, 1) if boundary is None else boundary.width
     rows_wanted = limits.wide_rows if width > _WIDE_ROW else limits.rows
-    drawn = max((layer.weight.numel() for layer in model.modules() if _draws_weights(layer, state)), default=0)
+    drawn = _drawn_elements(model, state)
     if drawn and width > _WIDE_ROW:
         # Convolutions apply drawn weights one after the other: folding them saves only the calls between.
         rows_wanted //= 4
@@ -209,8 +209,11 @@ def _best_chunk(model: nn.Module, x: Any, state: Sampling, boundary: Boundary | 
     return max(1, chunk)
 
 
-def _draws_weights(layer: nn.Module, state: Sampling) -> bool:
-    return isinstance(layer, BayesianLayer) and (state.joint or layer.estimator in ("weight", "flipout"))
+def _drawn_elements(model: nn.Module, state: Sampling) -> int:
+    """Elements of the largest weight that a pass draws."""
+    layers = [layer for layer in model.modules() if isinstance(layer, BayesianLayer)]
+    drawing = (layer for layer in layers if state.joint or layer.estimator in ("weight", "flipout"))
+    return max((layer.weight.numel() for layer in drawing), default=0)
 
 
 def _sample_seed(base: int, sample: int) -> int:

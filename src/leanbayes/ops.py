@@ -272,31 +272,26 @@ class Lookup(LinearOp):
 
 @dataclass(frozen=True)
 class BagLookup(Lookup):
-    """Sums, means or maxima of rows of a table (`nn.EmbeddingBag`)."""
+    """Sums, means or maxima of rows of a table (`nn.EmbeddingBag`), with the offsets and weights of one call."""
 
     mode: str = "mean"
     include_last_offset: bool = False
+    offsets: Tensor | None = None
+    per_sample_weights: Tensor | None = None
 
     def row_axis(self, x: Tensor, batch_dim: int) -> int:
         """See `LinearOp`; a bag is no sequence."""
         return 0
 
-    def __call__(
-        self,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        offsets: Tensor | None = None,
-        per_sample_weights: Tensor | None = None,
-    ) -> Tensor:
-        """See `LinearOp`; `offsets` and `per_sample_weights` as in `nn.EmbeddingBag`."""
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """See `LinearOp`."""
         return F.embedding_bag(
             x,
             weight,
-            offsets,
+            self.offsets,
             scale_grad_by_freq=self.scale_grad_by_freq,
             mode=self.mode,
-            per_sample_weights=per_sample_weights,
+            per_sample_weights=self.per_sample_weights,
             include_last_offset=self.include_last_offset,
             padding_idx=self.padding_idx,
         )

@@ -10,6 +10,9 @@ import leanbayes as lb
 from tests.families import ALL, LAYERWISE, ONE_OF_EACH, everywhere
 from tests.networks import RECURRENT, SmallNet, build
 
+# The compiler asks for the gradient of a hook's argument; that torch warns of it is between the two.
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+
 X = torch.randn(4, 2, 4, 4, generator=torch.Generator().manual_seed(0))
 
 

@@ -77,7 +77,7 @@ def bayesianize(
         _freeze(root)
     root.register_forward_pre_hook(FrameOpener(), prepend=True)
     root.register_forward_hook(FrameCloser(), always_call=True)
-    root.leanbayes_report = _report(plan, layers)  # pyright: ignore[reportAttributeAccessIssue]
+    root.leanbayes_report = _report(plan, layers)  # pyright: ignore[reportArgumentType]
     return root
 
 

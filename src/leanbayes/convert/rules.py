@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -219,7 +219,7 @@ def _predicate(key: Any) -> Predicate:
     if isinstance(key, type):
         return types(key)
     if callable(key):
-        return key
+        return cast(Predicate, key)
     raise TypeError(f"a rule is a selector, a glob, a module class or a predicate (name, module) -> bool, not {key!r}")
 
 

@@ -167,21 +167,21 @@ def _moments(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
         x = x.unsqueeze(1)
     rest = tuple(a for a in range(x.dim()) if a != axis % x.dim())
     if x.dtype == torch.uint8:
-        return _moments_of_bytes(x, rest)
+        return _moments_of_bytes(x, axis % x.dim())
     mean = _average(x, rest, torch.zeros((), dtype=torch.float64))
     return mean, _average(x, rest, mean, square=True)
 
 
-def _moments_of_bytes(x: Tensor, rest: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """The same for bytes as parts of 255: sums of whole numbers, which are exact in one pass."""
-    total, squares = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+def _moments_of_bytes(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """The same for bytes as parts of 255, from how often each of the 256 values occurs."""
+    counts = torch.zeros(x.shape[axis], 256, dtype=torch.int64)
     for start in range(0, len(x), _CHUNK):
-        part = x[start : start + _CHUNK].to(torch.float32)
-        total = total + part.sum(rest, dtype=torch.float64)
-        squares = squares + part.square_().sum(rest, dtype=torch.float64)
-    count = x.numel() // total.numel()
-    mean = total / count
-    return mean / 255, (squares / count - mean.square()).clamp_min(0) / 255**2
+        for channel, values in enumerate(x[start : start + _CHUNK].unbind(axis)):
+            counts[channel] += torch.bincount(values.flatten(), minlength=256).cpu()
+    levels = torch.arange(256, dtype=torch.float64) / 255
+    weights = counts.to(torch.float64) / counts.sum(1, keepdim=True)
+    mean = weights @ levels
+    return mean, (weights * (levels - mean.unsqueeze(1)).square()).sum(1)
 
 
 def _average(x: Tensor, rest: tuple[int, ...], centre: Tensor, square: bool = False) -> Tensor:

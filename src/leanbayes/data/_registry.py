@@ -77,7 +77,7 @@ def load(data: PathLike, root: PathLike | None = None, **options: Any) -> Datase
 
     Example:
         >>> load("digits")
-        Dataset('digits': image (1, 8, 8), 10 classes, 1293 train, 144 valid, 360 test)
+        Dataset('digits': image (1, 8, 8), 10 classes, 1294 train, 144 valid, 359 test)
     """
     name = os.fspath(data)
     key = name.lower().replace("_", "-")

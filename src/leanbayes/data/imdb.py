@@ -106,13 +106,11 @@ def _read_keras(folder: Path, words: int, length: int) -> tuple[Part, Part, list
     arrays = read_npz(path, objects=True)
     if missing := [key for key in ("x_train", "y_train", "x_test", "y_test") if key not in arrays]:
         raise ValueError(f"{path} lacks the arrays {', '.join(missing)}; get it again")
-    train, test = (_ranked(path, arrays[f"x_{part}"], arrays[f"y_{part}"], length) for part in ("train", "test"))
-    for part in (train, test):
-        part.x[part.x >= words] = UNKNOWN
+    train, test = (_ranked(path, arrays[f"x_{part}"], arrays[f"y_{part}"], words, length) for part in ("train", "test"))
     return train, test, _word_index(folder, words) or []
 
 
-def _ranked(path: Path, reviews: NDArray[Any], labels: NDArray[Any], length: int) -> Part:
+def _ranked(path: Path, reviews: NDArray[Any], labels: NDArray[Any], words: int, length: int) -> Part:
     if reviews.shape != labels.shape or labels.dtype.kind not in "iu":
         raise ValueError(f"{path} must hold one label per review, not {labels.shape} for {reviews.shape}")
     ids = []
@@ -122,7 +120,8 @@ def _ranked(path: Path, reviews: NDArray[Any], labels: NDArray[Any], length: int
         if ranks.ndim != 1 or (len(ranks) and ranks.min() < 1):
             raise ValueError(f"review {len(ids)} of {path} must be a list of word ranks from 1 on")
         ids.append((ranks + FIRST_WORD - 1).tolist())
-    return Part(pad(ids, length), torch.from_numpy(labels.astype(np.int64)))
+    x = pad(ids, length)
+    return Part(x.masked_fill_(x >= words, UNKNOWN), torch.from_numpy(labels.astype(np.int64)))
 
 
 def _read_reviews(folder: Path, words: int, length: int) -> tuple[Part, Part, list[str]]:

@@ -41,6 +41,7 @@ class ConvertedLayer(nn.Module):
         path: The layer's name in the model, which selectors match.
         batch_dim: Axis of the examples where the layer itself knows it, else None (the sampling state decides).
         notes: What `summary` says of the layer beside its method.
+        trained: Whether each parameter of the plain module had a gradient when it was converted.
     """
 
     def __init__(self, template: nn.Module, method: Method, path: str = "", batch_dim: int | None = None) -> None:
@@ -55,6 +56,7 @@ class ConvertedLayer(nn.Module):
         self._template = (skeleton(template),)
         # Likewise hidden: the layer that selectors judge in place of this one, for the parts of a larger layer.
         self._owner: tuple[ConvertedLayer, ...] = ()
+        self.trained = {name: p.requires_grad for name, p in template.named_parameters()}
         carry_hooks(template, self)
         if self.mixing is not None:
             reference = next(template.parameters(), None)
@@ -125,9 +127,9 @@ class ConvertedLayer(nn.Module):
         posterior = self.method.build_bias(value, self.mixing)
         return value if posterior is None else RandomParameter(posterior, self.method.bind_prior(value, fan))
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         self._load_plain(state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def _load_plain(self, state: dict[str, Any], prefix: str) -> None:
         """Rewrite the keys of a plain checkpoint: its values become what conversion would have made of them."""
@@ -199,12 +201,12 @@ def set_parameter(module: nn.Module, name: str, value: Tensor) -> None:
     setattr(owner, leaf, parameter)
 
 
-def as_trained(value: Tensor, plain: Any) -> Tensor:
-    """A computed mean as torch's kernels see the plain parameter.
+def as_trained(value: Tensor, trained: bool) -> Tensor:
+    """A computed mean as torch's kernels see the plain parameter, which is `trained` or not.
 
     They choose their path, and so the rounding, by `requires_grad`, without grad mode too.
     """
-    if torch.is_grad_enabled() or value.requires_grad or not plain.requires_grad:
+    if torch.is_grad_enabled() or value.requires_grad or not trained:
         return value
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return value  # neither allows it

@@ -30,6 +30,17 @@ class AttentionLayer(ConvertedLayer):
         path: The layer's name in the model.
     """
 
+    embed_dim: int
+    num_heads: int
+    head_dim: int
+    batch_first: bool
+    dropout: float
+    add_zero_attn: bool
+    q_proj: BayesianLayer
+    k_proj: BayesianLayer
+    v_proj: BayesianLayer
+    out_proj: BayesianLayer
+
     def __init__(self, template: Any, method: Method, *, scope: Scope | None = None, path: str = "") -> None:
         super().__init__(template, method, path)
         self.mixing = None  # each projection has its own
@@ -80,7 +91,7 @@ class AttentionLayer(ConvertedLayer):
     def gather(self, pick: Any) -> dict[str, Tensor]:
         """The plain module's parameters, `pick(projection, "weight" or "bias")` giving each part."""
         values: dict[str, Tensor] = {}
-        parts = [getattr(self, name) for name in _PROJECTIONS]
+        parts = (self.q_proj, self.k_proj, self.v_proj)
         if self.packed:
             values["in_proj_weight"] = torch.cat([pick(part, "weight") for part in parts])
         else:
@@ -141,7 +152,7 @@ class AttentionLayer(ConvertedLayer):
     def _means(self, spec: Sampling) -> dict[str, Tensor]:
         component = spec.component if isinstance(spec.component, int) else None
         values = self.gather(lambda layer, leaf: _mean(getattr(layer, leaf), component))
-        return {name: as_trained(value, self.template.get_parameter(name)) for name, value in values.items()}
+        return {name: as_trained(value, self.trained[name]) for name, value in values.items()}
 
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, mask: Tensor | None, need_weights: bool

@@ -57,7 +57,7 @@ class Ensemble(nn.Module):
                 if stacked is None:
                     continue
                 if stacked not in picked:
-                    picked[stacked] = as_trained(stacked.index_select(0, index).squeeze(0), stacked)
+                    picked[stacked] = as_trained(stacked.index_select(0, index).squeeze(0), stacked.requires_grad)
                 values[f"{path}.{name}" if path else name] = picked[stacked]
         return values
 
@@ -147,7 +147,7 @@ class Ensemble(nn.Module):
             replace_everywhere(module, buffer, values[name].detach().clone())
         return module
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         # A plain checkpoint goes to every member.
         if not any(key.startswith(f"{prefix}member.") for key in state_dict):
             template = self.member_module(0)
@@ -160,7 +160,7 @@ class Ensemble(nn.Module):
                     state_dict[f"{prefix}member.{name}"] = value.expand(self.components, *value.shape)
             for name in incompatible.unexpected_keys:
                 state_dict[prefix + name] = plain[name]
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
 class _MemberKL(nn.Module):
@@ -228,7 +228,7 @@ def reinitialise(model: nn.Module) -> list[str]:
             for parameter in module.parameters(recurse=False):
                 # transformers marks what it has initialised and would pass it over.
                 if hasattr(parameter, "_is_hf_initialized"):
-                    del parameter._is_hf_initialized
+                    delattr(parameter, "_is_hf_initialized")
             initialiser(module)
 
     visit(model, "", None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -116,7 +116,7 @@ class BayesianLayer(ConvertedLayer):
         weight = self.weight.means(spec.n, spec)
         bias = self.bias.means(spec.n, spec) if isinstance(self.bias, RandomParameter) else self.bias
         if weight.dim() == self.weight.dim():
-            return op(x, as_trained(weight, self.template.weight), bias)
+            return op(x, as_trained(weight, self.trained["weight"]), bias)
         return apply_draws(op, x, weight, bias, self.rows_axis(x, spec))
 
     def rows_axis(self, x: Tensor, spec: Sampling) -> int:
@@ -148,19 +148,8 @@ class BayesianLayer(ConvertedLayer):
             given = dict(zip(names, args)) | kwargs
             if current_sampling().n > 1 and any(value is not None for value in given.values()):
                 raise ValueError("folded samples of an EmbeddingBag need 2-D inputs without offsets and weights")
-            return _BoundBag(given, **{field.name: getattr(self.op, field.name) for field in fields(self.op)})
+            return replace(self.op, **given)
         raise TypeError(f"{type(template).__name__} takes one input, got {1 + len(args) + len(kwargs)}")
-
-
-class _BoundBag(BagLookup):
-    """A bag with the offsets and weights of one call."""
-
-    def __init__(self, arguments: dict[str, Any], **fields: Any) -> None:
-        super().__init__(**fields)
-        object.__setattr__(self, "arguments", arguments)
-
-    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, **_: Any) -> Tensor:
-        return super().__call__(x, weight, bias, **self.arguments)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _own_group(method: Method) -> ComponentGroup | None:

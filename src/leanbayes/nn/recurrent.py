@@ -31,6 +31,13 @@ class RecurrentLayer(WrappedLayer):
         path: The layer's name in the model.
     """
 
+    mode: str
+    hidden_size: int
+    num_layers: int
+    bias: bool
+    batch_first: bool
+    dropout: float
+
     def __init__(self, template: nn.RNNBase, method: Method, *, scope: Scope | None = None, path: str = "") -> None:
         super().__init__(template, method, scope=scope, path=path)
         self.names = tuple(template._flat_weights_names)

@@ -72,7 +72,7 @@ class WrappedLayer(ConvertedLayer):
             if not isinstance(owner, RandomParameter):
                 drawn = [owner] * len(each)
             elif mean:
-                value = as_trained(owner.means(spec.n, spec), self.template.get_parameter(name))
+                value = as_trained(owner.means(spec.n, spec), self.trained[name])
                 stacked = value.dim() > owner.dim()
                 if stacked and len(each) == 1:
                     each = [dict(each[0]) for _ in range(spec.n)]

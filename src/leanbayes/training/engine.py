@@ -153,6 +153,8 @@ class _Training:
         self.elapsed = 0.0
         self.saved_step: int | None = None
         self.checked = False
+        # Whether the gradients are those of a step that is done.
+        self.fresh = True
         self.best_weights: dict[str, Any] | None = None
         self._random: dict[str, Any] | None = None
 
@@ -254,14 +256,18 @@ class _Training:
         if weight != self.elbo.kl_weight:
             self.elbo.kl_weight = weight
         self.optimizer.step()
-        self.optimizer.zero_grad()
         self.step += 1
+        self.fresh = True
         self.batch += len(group)
 
     def _pass(self, batch: Batch, share: float) -> None:
         terms = self.runtime.forward(batch)
         if not self.checked:
             self._check_targets(terms.outputs.shape[2:])
+        if self.fresh:
+            # Only now: the old gradients' memory goes straight to the new ones.
+            self.optimizer.zero_grad()
+            self.fresh = False
         self.runtime.backward(terms.loss if share == 1.0 else terms.loss * share)
         self.meter.add(terms, batch.rows)
 

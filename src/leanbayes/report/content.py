@@ -1,0 +1,284 @@
+"""What is in compare.json; a part that is missing or makes no sense is absent, never an error."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from leanbayes.report.measures import Measure, canonical, measure
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The values of one quantity over the seeds."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds."""
+        return statistics.fmean(self.values)
+
+    @property
+    def std(self) -> float | None:
+        """The sample standard deviation over the seeds; None for one seed."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else None
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Predictive entropy in nats; counts inside and outside the training distribution."""
+
+    edges: tuple[float, ...]
+    inside: tuple[float, ...]
+    outside: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Bin:
+    """One bin of a reliability diagram."""
+
+    count: float
+    confidence: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Example:
+    """One image and what was predicted for it."""
+
+    image: Any
+    label: str
+    predicted: str
+    probs: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method.
+
+    Attributes:
+        index: Its place in the comparison, which gives its colour and shape.
+        name: Its key.
+        title: Its name for readers.
+        measures: Everything that goes in the table, costs included, by name.
+        corrupted: Metrics by severity.
+        ood_name: The data set from outside.
+        entropy: Entropies inside and outside.
+        reliability: The bins that hold examples.
+        history: One mapping per epoch.
+        certain: Examples of which the method is most certain.
+        uncertain: Examples of which it is least certain.
+        failed: None, or why there are no results.
+    """
+
+    index: int
+    name: str
+    title: str
+    measures: dict[str, Spread] = field(default_factory=dict)
+    corrupted: dict[int, dict[str, Spread]] = field(default_factory=dict)
+    ood_name: str = ""
+    entropy: Histogram | None = None
+    reliability: tuple[Bin, ...] = ()
+    history: tuple[dict[str, float], ...] = ()
+    certain: tuple[Example, ...] = ()
+    uncertain: tuple[Example, ...] = ()
+    failed: str | None = None
+
+    def mean(self, key: str) -> float | None:
+        """The mean of a measure over the seeds, None where there is none."""
+        spread = self.measures.get(key)
+        return spread.mean if spread else None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All methods on one data set.
+
+    Attributes:
+        data: The data set's name.
+        task: "classification" or "regression".
+        facts: What is known about the run, for the header: label and text.
+        metrics: Names of the metrics in the order of the table.
+        entries: The methods.
+        seeds: How many.
+        level: The nominal coverage of prediction intervals.
+    """
+
+    data: str
+    task: str
+    facts: tuple[tuple[str, str], ...]
+    metrics: tuple[str, ...]
+    entries: tuple[Entry, ...]
+    seeds: int
+    level: float = 0.95
+
+    @property
+    def done(self) -> tuple[Entry, ...]:
+        """The methods that have results."""
+        return tuple(entry for entry in self.entries if entry.failed is None)
+
+    def measure(self, key: str) -> Measure:
+        """What is known about a measure here."""
+        return measure(key, self.level)
+
+    def having(self, key: str) -> list[Entry]:
+        """The methods for which a measure is there."""
+        return [entry for entry in self.done if key in entry.measures]
+
+
+def parse(raw: Mapping[str, Any]) -> Comparison:
+    """Take what is usable from the content of compare.json."""
+    methods = [method for method in _sequence(raw.get("methods")) if isinstance(method, Mapping)]
+    entries = tuple(_entry(index, method) for index, method in enumerate(methods))
+    found = [canonical(key) for method in methods for key in _mapping(method.get("metrics"))]
+    listed = [canonical(key) for key in _sequence(raw.get("metrics")) if isinstance(key, str)]
+    seeds = _sequence(raw.get("seeds"))
+    level = _number(raw.get("level"))
+    return Comparison(
+        data=_text(raw.get("data")) or "unnamed data",
+        task=_text(raw.get("task")) or "classification",
+        facts=tuple(_facts(raw)),
+        metrics=tuple(key for key in dict.fromkeys([*listed, *found]) if any(key in e.measures for e in entries)),
+        entries=entries,
+        seeds=len(seeds) or max((len(s.values) for e in entries for s in e.measures.values()), default=1),
+        level=level if level is not None and 0 < level < 1 else 0.95,
+    )
+
+
+def _facts(raw: Mapping[str, Any]) -> list[tuple[str, str]]:
+    joined = ", ".join(_text(seed) for seed in _sequence(raw.get("seeds")))
+    versions = ", ".join(f"{name} {_text(version)}" for name, version in _mapping(raw.get("versions")).items())
+    classes = _sequence(raw.get("classes"))
+    pairs = [
+        ("Data set", _text(raw.get("data"))),
+        ("Task", _text(raw.get("task")) + (f", {len(classes)} classes" if classes else "")),
+        ("Device", _text(raw.get("device"))),
+        ("Date", _text(raw.get("date"))),
+        ("Seeds", joined),
+        ("Samples per prediction", _text(raw.get("samples"))),
+        ("Versions", versions),
+        ("Command", _text(raw.get("command"))),
+    ]
+    return [(label, text) for label, text in pairs if text]
+
+
+def _entry(index: int, raw: Mapping[str, Any]) -> Entry:
+    name = _text(raw.get("name")) or f"method {index + 1}"
+    ood, examples = _mapping(raw.get("ood")), _mapping(raw.get("examples"))
+    failed = raw.get("status") == "failed" or bool(raw.get("error"))
+    return Entry(
+        index=index,
+        name=name,
+        title=_text(raw.get("title")) or name,
+        measures=_measures(raw, ood),
+        corrupted=_corrupted(raw.get("corrupted")),
+        ood_name=_text(ood.get("name")),
+        entropy=_histogram(_mapping(raw.get("entropy"))),
+        reliability=_bins(_mapping(raw.get("reliability"))),
+        history=_history(raw.get("history")),
+        certain=_examples(examples.get("certain")),
+        uncertain=_examples(examples.get("uncertain")),
+        failed=(_text(raw.get("error")) or "no reason was recorded") if failed else None,
+    )
+
+
+def _measures(raw: Mapping[str, Any], ood: Mapping[str, Any]) -> dict[str, Spread]:
+    parameters, plain = _number(raw.get("parameters")), _number(raw.get("plain_parameters"))
+    overhead = _number(raw.get("overhead"))
+    if overhead is None and parameters is not None and plain:
+        overhead = parameters / plain
+    values = {
+        **_mapping(raw.get("metrics")),
+        "auroc": ood.get("auroc"),
+        "fpr95": ood.get("fpr95"),
+        "parameters": parameters,
+        "overhead": overhead,
+        "train_seconds": raw.get("train_seconds"),
+        "predict_ms": raw.get("predict_ms_per_example"),
+    }
+    return _spreads(values)
+
+
+def _corrupted(raw: Any) -> dict[int, dict[str, Spread]]:
+    found = {}
+    for severity, metrics in _mapping(raw).items():
+        spreads = _spreads(_mapping(metrics))
+        if str(severity).isdecimal() and spreads:
+            found[int(severity)] = spreads
+    return dict(sorted(found.items()))
+
+
+def _spreads(raw: Mapping[str, Any]) -> dict[str, Spread]:
+    found = {canonical(key): _spread(value) for key, value in raw.items()}
+    return {key: spread for key, spread in found.items() if spread is not None}
+
+
+def _spread(raw: Any) -> Spread | None:
+    values = _numbers(raw if isinstance(raw, list | tuple) else [raw])
+    return Spread(values) if values else None
+
+
+def _histogram(raw: Mapping[str, Any]) -> Histogram | None:
+    edges, inside, outside = (_numbers(raw.get(key)) for key in ("edges", "in", "out"))
+    if len(edges) < 2 or len(inside) != len(edges) - 1 or any(b <= a for a, b in zip(edges, edges[1:])):
+        return None
+    return Histogram(edges, inside, outside if len(outside) == len(inside) else ())
+
+
+def _bins(raw: Mapping[str, Any]) -> tuple[Bin, ...]:
+    columns = [_sequence(raw.get(key)) for key in ("count", "confidence", "accuracy")]
+    rows = [[_number(value) for value in row] for row in zip(*columns)]
+    # A bin without examples has no confidence or accuracy, or ones that mean nothing.
+    return tuple(Bin(*row) for row in rows if all(value is not None for value in row) and row[0])  # pyright: ignore
+
+
+def _history(raw: Any) -> tuple[dict[str, float], ...]:
+    epochs = []
+    for position, record in enumerate(_sequence(raw)):
+        numbers = {key: _number(value) for key, value in _mapping(record).items()}
+        epoch = {key: value for key, value in numbers.items() if value is not None}
+        if epoch:
+            epochs.append({"epoch": float(position + 1)} | epoch)
+    return tuple(epochs)
+
+
+def _examples(raw: Any) -> tuple[Example, ...]:
+    found = []
+    for record in map(_mapping, _sequence(raw)):
+        probs = {str(key): _number(value) for key, value in _mapping(record.get("probs")).items()}
+        known = {key: value for key, value in probs.items() if value is not None}
+        if known:
+            label, predicted = _text(record.get("label")), _text(record.get("predicted"))
+            found.append(Example(record.get("image"), label, predicted or max(known, key=_value_of(known)), known))
+    return tuple(found)
+
+
+def _value_of(values: dict[str, float]) -> Callable[[str], float]:
+    return lambda key: values[key]
+
+
+def _mapping(raw: Any) -> Mapping[str, Any]:
+    return raw if isinstance(raw, Mapping) else {}
+
+
+def _sequence(raw: Any) -> Sequence[Any]:
+    return raw if isinstance(raw, list | tuple) else ()
+
+
+def _numbers(raw: Any) -> tuple[float, ...]:
+    return tuple(value for value in map(_number, _sequence(raw)) if value is not None)
+
+
+def _number(raw: Any) -> float | None:
+    if isinstance(raw, bool) or not isinstance(raw, int | float):
+        return None
+    # An integer may be too large for a float.
+    return float(raw) if abs(raw) < 1e300 and math.isfinite(raw) else None
+
+
+def _text(raw: Any) -> str:
+    return raw.strip() if isinstance(raw, str) else "" if raw is None or isinstance(raw, Mapping | list) else str(raw)

@@ -1,0 +1,63 @@
+import sys
+
+import pytest
+
+from leanbayes.data import generate, load, names, register
+from leanbayes.data._extras import need
+
+
+def test_all_sets_are_named():
+    assert names() == ("cifar10", "cifar100", "digits", "fashion-mnist", "imdb", "mimic-iii", "mnist", "uci-*")
+
+
+def test_names_are_taken_with_underscores_and_capitals(tmp_path):
+    generate.write("fashion-mnist", tmp_path)
+    assert load("Fashion_MNIST", root=tmp_path).class_names[0] == "T-shirt/top"
+
+
+def test_root_from_the_environment(tmp_path, monkeypatch):
+    generate.write("mnist", tmp_path)
+    monkeypatch.setenv("LEANBAYES_DATA", str(tmp_path))
+    assert len(load("mnist").test) == 100
+
+
+def test_a_name_cannot_be_registered_twice():
+    with pytest.raises(ValueError, match="a reader for 'mnist' is registered already"):
+        register("mnist")(lambda root: None)
+
+
+def test_unknown_names_list_the_known_ones():
+    with pytest.raises(ValueError, match="no data set named 'minst' and no such file; the names are cifar10"):
+        load("minst")
+
+
+def test_unknown_options_list_the_known_ones(tmp_path):
+    with pytest.raises(ValueError, match="'mnist' has no option 'vlaid'; its options are valid, seed, normalise, downl"):
+        load("mnist", root=tmp_path, vlaid=0.2)
+    with pytest.raises(ValueError, match="has no option 'x'; its options are hours"):
+        load("mimic-iii", root=tmp_path, x=1)
+
+
+def test_missing_file():
+    with pytest.raises(FileNotFoundError, match="there is no file nowhere.csv"):
+        load("nowhere.csv")
+
+
+def test_unknown_format(tmp_path):
+    (tmp_path / "a.xlsx").touch()
+    with pytest.raises(ValueError, match=r"a.xlsx is of no known format; files are read that end in .npz, .csv|.csv"):
+        load(tmp_path / "a.xlsx")
+
+
+def test_folder_of_something_else(tmp_path):
+    (tmp_path / "notes").mkdir()
+    with pytest.raises(ValueError, match="holds neither folders of images"):
+        load(tmp_path)
+
+
+def test_a_package_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(ModuleNotFoundError, match=r"needs scikit-learn; install it with: pip install 'leanbayes\[data\]'"):
+        load("digits")
+    with pytest.raises(ModuleNotFoundError, match="reading things needs nonexistent"):
+        need("nonexistent.module", "things")
