@@ -57,8 +57,8 @@ def demo_table() -> str:
     data = json.loads((ROOT / source).read_text())
     names = list(data["runs"])
     lines = ["| | " + " | ".join(names) + " |", "|---|" + "---:|" * len(names)]
-    rows = {"accuracy": "{:.2%}", "nll": "{:.4f}", "ece": "{:.4f}", "parameters": "{:,.0f}", "seconds": "{:.0f}"}
-    labels = {"nll": "NLL (nats)", "ece": "ECE, 15 bins", "seconds": "training seconds"}
+    rows = {"accuracy": "{:.2%}", "nll": "{:.4f}", "ece": "{:.4f}", "parameters": "{:,.0f}", "cpu seconds": "{:.1f}"}
+    labels = {"nll": "NLL (nats)", "ece": "ECE, 15 bins", "cpu seconds": "training, CPU seconds"}
     for row, form in rows.items():
         cells = [_mean_and_spread([run[row] for run in runs], form) for runs in data["runs"].values()]
         lines.append(f"| {labels.get(row, row)} | " + " | ".join(cells) + " |")

@@ -29,7 +29,7 @@ METHODS = {
     "DeepEnsemble": (lb.DeepEnsemble(members=5), None),
 }
 NOISE = 0.1
-INK, DATA, BAND = "#1f2933", "#d9480f", "#3b5bdb"
+INK, GREY, DATA, BAND = "#1f2933", "#616e7c", "#d9480f", "#3b5bdb"
 
 
 def make_data() -> tuple[Tensor, Tensor]:
@@ -76,7 +76,8 @@ def draw(ax: plt.Axes, name: str, model: nn.Module, x: Tensor, y: Tensor) -> Non
     ax.plot(line, mean, color=BAND, lw=1.6, label="predictive mean")
     ax.plot(line, truth(grid)[:, 0], color=INK, lw=1, ls=(0, (4, 3)), label="true function")
     ax.scatter(x, y, s=9, color=DATA, lw=0, zorder=3, label="data")
-    ax.set_title(f"{name}  ·  {lb.summary(model).overhead:.2f}× parameters", loc="left", fontsize=10, color=INK)
+    ax.set_title(name, loc="left", fontsize=10, color=INK)
+    ax.set_title(f"{lb.summary(model).overhead:.2f}× parameters", loc="right", fontsize=8, color=GREY)
 
 
 def main() -> None:
@@ -89,7 +90,7 @@ def main() -> None:
     x, y = make_data()
     plt.rcParams.update({"font.size": 9, "axes.edgecolor": "#9aa5b1", "xtick.color": INK, "ytick.color": INK})
     rows = math.ceil(len(METHODS) / 3)
-    figure, axes = plt.subplots(rows, 3, figsize=(10.5, 2.9 * rows), sharex=True, sharey=True, layout="constrained")
+    figure, axes = plt.subplots(rows, 3, figsize=(8.6, 2.6 * rows), sharex=True, sharey=True, layout="constrained")
     for ax, (name, (method, where)) in zip(axes.flat, METHODS.items()):
         model = fit(method, where, x, y, options.steps)
         draw(ax, name, model, x, y)
@@ -97,9 +98,9 @@ def main() -> None:
         ax.spines[["top", "right"]].set_visible(False)
         ax.tick_params(length=3)
     handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, columnspacing=1.4)
     options.out.mkdir(parents=True, exist_ok=True)
-    figure.savefig(options.out / "predictive-1d.png", dpi=160, facecolor="white")
+    figure.savefig(options.out / "predictive-1d.png", dpi=180, facecolor="white")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,10 @@
 `make demo` runs this file: 898 images to train on, 899 to test on, under a minute on two cores. The figures in the
 README come from `python examples/digits.py --seeds 5 --save results/demo-digits.json`.
 
-The settings, and the number of epochs of each network, were chosen by cross-validation on the training images.
+How the settings were found: an early look at eleven methods with default settings used the test images too. After that,
+network, method and learning rate were picked on a part of the training images, and the scale of the noise and the
+epochs of each network by cross-validation on them. Some twenty Bayesian settings were tried and few plain ones (epochs
+and learning rate, no weight decay), so the comparison favours the Bayesian network: read it as a demonstration.
 """
 
 import argparse
@@ -27,9 +30,9 @@ import leanbayes as lb
 
 # Four components that share every weight, each with a distribution on the scales of its inputs and outputs.
 METHOD = lb.Rank1(components=4, prior=lb.Normal(1, 0.3), init_std=0.3, init_spread=0.3)
-EPOCHS = {"plain": 30, "Rank1": 60}
+EPOCHS = {"plain": 30, type(METHOD).__name__: 60}
 LEARNING_RATE, BATCH, SAMPLES = 2e-3, 64, 64
-ROWS = {"accuracy": "{:.2%}", "nll": "{:.4f}", "ece": "{:.4f}", "parameters": "{:,.0f}", "seconds": "{:.1f}"}
+ROWS = {"accuracy": "{:.2%}", "nll": "{:.4f}", "ece": "{:.4f}", "parameters": "{:,.0f}", "cpu seconds": "{:.1f}"}
 
 
 def load() -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -42,7 +45,7 @@ def load() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def make_network() -> nn.Module:
-    """Any PyTorch module would do."""
+    """A small one; any PyTorch module would do."""
     return nn.Sequential(
         *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU()),
         *(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(512, 64), nn.ReLU(), nn.Linear(64, 10)),
@@ -116,14 +119,14 @@ def main() -> None:
                 if name != "plain":
                     model = lb.bayesianize(model, METHOD)
                 task = progress.add_task(f"{name}, seed {seed}", total=epochs[name])
-                start = time.perf_counter()
+                start = time.process_time()
                 fit(model, x, y, epochs[name], lambda task=task: progress.advance(task))
-                seconds = time.perf_counter() - start
-                results.append(evaluate(model, test_x, test_y) | {"seconds": seconds})
+                seconds = time.process_time() - start
+                results.append(evaluate(model, test_x, test_y) | {"cpu seconds": seconds})
     show(console, runs)
     bayesian = lb.summary(model)
-    console.print(f"{METHOD} adds {bayesian.overhead - 1:.1%} parameters to this small network.", highlight=False)
-    console.print("Next: change METHOD in examples/digits.py (lb.KTied(), lb.EMP(), ...) or see docs/methods.md.")
+    console.print(f"{type(METHOD).__name__} adds {bayesian.overhead - 1:.1%} parameters to this small network.")
+    console.print("Next: try another METHOD in examples/digits.py; docs/methods.md lists them.")
     if options.save:
         figures = {
             "command": " ".join(["python", *sys.argv]),

@@ -10,7 +10,7 @@ net = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Lin
 net = lb.bayesianize(net, lb.Rank1(components=4))  # any module, any method; its weights are kept
 elbo = lb.ELBO(net, dataset_size=len(x))  # owns the scale of the KL divergence
 optimizer = torch.optim.Adam(lb.param_groups(elbo, lr=1e-2, weight_decay=1e-4))
-for _ in range(20):
+for _ in range(5):
     for rows in torch.randperm(len(x)).split(100):
         optimizer.zero_grad()
         elbo(x[rows], y[rows]).loss.backward()

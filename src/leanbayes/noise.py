@@ -69,8 +69,9 @@ def keep_mask(shape: Sequence[int], drop: float, like: Tensor, spec: Sampling) -
 
 def categorical(shape: Sequence[int], probs: Tensor, spec: Sampling) -> Tensor:
     """Component indices with probabilities `probs` ``[K]``."""
-    edges = probs.detach().to(compute_dtype(probs.dtype)).cumsum(0)[:-1]
-    return torch.bucketize(uniform(shape, probs, spec), edges, right=True)
+    edges = probs.detach().to(compute_dtype(probs.dtype)).cumsum(0)
+    # Rounding may leave the last edge under 1; clamping also spares compilers a sliced view.
+    return torch.bucketize(uniform(shape, probs, spec), edges, right=True).clamp_max(probs.shape[0] - 1)
 
 
 def gumbel(shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:

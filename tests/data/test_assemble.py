@@ -39,7 +39,9 @@ def test_ranges_of_pixels(normalise, low, high):
 
 
 def test_ranges_of_pixels_are_no_option_for_tables():
-    with pytest.raises(ValueError, match="normalise is one of standard, none for inputs that are a table, not 'unit'"):
+    with pytest.raises(
+        ValueError, match="normalise is one of standard, none for inputs of the kind 'table', not 'unit'"
+    ):
         assemble("made", "regression", "table", Part(torch.zeros(9, 1), torch.zeros(9)), normalise="unit")
 
 

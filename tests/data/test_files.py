@@ -38,7 +38,9 @@ def test_compressed_files_are_read(tmp_path):
     assert read_bytes(tmp_path / "a.gz") == b"content"
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: b"nothing", lambda data: data[:20] + b"x" * 20])
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-9], lambda data: b"nothing", lambda data: data[:20] + b"x" * 20]
+)
 def test_damaged_compressed_files(tmp_path, damage):
     (tmp_path / "a.gz").write_bytes(damage(gzip.compress(b"content" * 100)))
     with pytest.raises(ValueError, match="a.gz is no complete gzip file"):

@@ -37,7 +37,9 @@ def test_missing_data_say_how_to_get_them(tmp_path):
 def test_a_file_that_is_missing_is_named(tmp_path):
     folder = generate.write_mnist(tmp_path)
     (folder / "t10k-labels-idx1-ubyte").unlink()
-    with pytest.raises(FileNotFoundError, match="MNIST is not complete: .* lacks t10k-labels-idx1-ubyte; pass download"):
+    with pytest.raises(
+        FileNotFoundError, match="MNIST is not complete: .* lacks t10k-labels-idx1-ubyte; pass download"
+    ):
         load("mnist", root=tmp_path)
 
 
@@ -45,9 +47,21 @@ def test_a_file_that_is_missing_is_named(tmp_path):
     ("file", "array", "message"),
     [
         ("train-labels-idx1-ubyte", np.zeros(7, np.uint8), "MNIST holds 200 images but 7 labels"),
-        ("train-labels-idx1-ubyte", np.full(200, 11, np.uint8), "must be from 0 to 9, but label 11 stands at position 0"),
-        ("train-labels-idx1-ubyte", np.zeros((200, 1), np.uint8), r"one label per image, not an array of shape \(200, 1\)"),
-        ("t10k-images-idx3-ubyte", np.zeros((100, 28), np.uint8), r"must hold grey images of bytes, not .* \(100, 28\)"),
+        (
+            "train-labels-idx1-ubyte",
+            np.full(200, 11, np.uint8),
+            "must be from 0 to 9, but label 11 stands at position 0",
+        ),
+        (
+            "train-labels-idx1-ubyte",
+            np.zeros((200, 1), np.uint8),
+            r"one label per image, not an array of shape \(200, 1\)",
+        ),
+        (
+            "t10k-images-idx3-ubyte",
+            np.zeros((100, 28), np.uint8),
+            r"must hold grey images of bytes, not .* \(100, 28\)",
+        ),
     ],
 )
 def test_files_that_do_not_fit(tmp_path, file, array, message):

@@ -67,9 +67,10 @@ def test_a_pickle_that_calls_something_is_refused_and_nothing_is_called(tmp_path
         Attack(os.system, f"touch {witness}"),
         Attack(eval, f"open({str(witness)!r}, 'w')"),
         Attack(os.mkdir, str(witness)),
-        Attack(getattr, np, "load"),
+        Attack(getattr, "text", "upper"),
         Attack(np.load, str(witness)),
         Attack(bytearray, 5),
+        Attack(pickle.loads, b"N."),
         Attack(complex, 1, 2),
     ):
         for value in (attack, {b"data": attack}, [attack]):
@@ -91,12 +92,14 @@ def test_compound_arrays_are_refused():
             load_pickle_bytes(dumps(array), "file")
 
 
-def array_program(shape, spec, content):
+def array_program(shape, spec, content, fields=b"NN"):
     """A pickle of an array whose pieces are chosen freely."""
     return (
         b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01"
         + shape
-        + b"cnumpy\ndtype\n" + spec + b"K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89"
+        + b"cnumpy\ndtype\n" + spec + b"K\x00K\x01\x87R(K\x03U\x01|N"
+        + fields
+        + b"J\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89"
         + content
         + b"tb."
     )  # fmt: skip
@@ -110,6 +113,7 @@ def test_arrays_that_lie_about_themselves_are_refused():
         array_program(b"K\x02\x85", b"U\x02O8", b"U\x02ab"),
         array_program(b"K\x02\x85", b"U\x02O8", b"]"),
         array_program(b"J\xff\xff\xff\xff\x85", b"U\x02u1", b"U\x00"),
+        array_program(b"K\x02\x85", b"U\x02u1", b"U\x02ab", fields=b"U\x01a\x85}"),
         array_program(b"K\x02", b"U\x02u1", b"U\x02ab"),
     ):
         with pytest.raises(Refused, match="it holds an array"):

@@ -32,7 +32,9 @@ def test_unknown_names_list_the_known_ones():
 
 
 def test_unknown_options_list_the_known_ones(tmp_path):
-    with pytest.raises(ValueError, match="'mnist' has no option 'vlaid'; its options are valid, seed, normalise, downl"):
+    with pytest.raises(
+        ValueError, match="'mnist' has no option 'vlaid'; its options are valid, seed, normalise, downl"
+    ):
         load("mnist", root=tmp_path, vlaid=0.2)
     with pytest.raises(ValueError, match="has no option 'x'; its options are hours"):
         load("mimic-iii", root=tmp_path, x=1)
@@ -57,7 +59,9 @@ def test_folder_of_something_else(tmp_path):
 
 def test_a_package_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ModuleNotFoundError, match=r"needs scikit-learn; install it with: pip install 'leanbayes\[data\]'"):
+    with pytest.raises(
+        ModuleNotFoundError, match=r"needs scikit-learn; install it with: pip install 'leanbayes\[data\]'"
+    ):
         load("digits")
     with pytest.raises(ModuleNotFoundError, match="reading things needs nonexistent"):
         need("nonexistent.module", "things")

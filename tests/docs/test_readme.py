@@ -1,5 +1,6 @@
 """The code of README.md and the documentation runs, and what they say of the tests and results is so."""
 
+import dataclasses
 import importlib.util
 import re
 import sys
@@ -106,7 +107,7 @@ def test_every_pitfall_names_its_test():
 
 def test_the_reference_has_every_public_name():
     listed = set(re.findall(r"^::: leanbayes\.(\w+)", (ROOT / "docs/reference.md").read_text(), re.MULTILINE))
-    assert set(lb.__all__) - listed == {"ops"}  # as leanbayes.ops.LinearOp
+    assert not set(lb.__all__) - listed
 
 
 def test_methods_are_listed_with_their_arguments():
@@ -116,7 +117,7 @@ def test_methods_are_listed_with_their_arguments():
             signature = re.search(rf"`{name}\(([^`]*)\)`[^|]", text)
             assert signature, f"{name} has no signature"
             shown = re.findall(r"(\w+)=", signature[1])
-            fields = set(cls.__dataclass_fields__)
+            fields = {field.name for field in dataclasses.fields(cls)}
             assert set(shown) <= fields <= {*shown, "estimator"}, name
 
 

@@ -1,4 +1,4 @@
-"""torch.compile of whole graphs and torch.export, for every family."""
+"""torch.compile of whole graphs, for every family."""
 
 import copy
 
@@ -62,13 +62,17 @@ def assert_trains(model, backend, **options):
     return losses
 
 
-@pytest.mark.parametrize("family", ALL)
+QUICK = ("mean_field", "rank1", "emp")
+
+
+@pytest.mark.parametrize("family", [pytest.param(f, marks=() if f in QUICK else pytest.mark.slow) for f in ALL])
 def test_a_train_step(family):
     first, second = assert_trains(make(family), "aot_eager")
     if "batch_ensemble" not in family and family != "ensemble":
         assert first != second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ONE_OF_EACH)
 def test_the_means_and_their_gradients_are_those_of_eager_mode(family):
     model = make(family).eval()
@@ -120,6 +124,7 @@ def test_networks(network, family):
         torch.testing.assert_close(compiled(*inputs), model(*inputs), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["mean_field", "rank1", "drop_connect"])
 @pytest.mark.parametrize("network", RECURRENT)
 def test_recurrent_layers_compile_for_inference(network, family):
@@ -138,31 +143,8 @@ def test_inductor(family):
     assert_trains(make(family), "inductor")
 
 
-@pytest.mark.parametrize("family", ALL)
-def test_export(family):
-    model = make(family).eval()
-    with torch.no_grad(), lb.sampling(seed=1):
-        expected = model(X)
-    with torch.no_grad():
-        program = torch.export.export(model, (X,)).module()
-        with lb.sampling(seed=1):
-            exported = program(X)
-        again = program(X)
-    assert exported.shape == expected.shape
-    assert exported.isfinite().all()
-    assert not torch.equal(again, exported) or "batch_ensemble" in family or "ensemble" in family or "emp" in family
-
-
-@pytest.mark.parametrize("family", ONE_OF_EACH)
-def test_an_exported_program_of_the_means(family):
-    model = make(family).eval()
-    with torch.no_grad(), lb.sampling(mean=True):
-        program = torch.export.export(model, (X,)).module()
-        expected = model(X)
-    torch.testing.assert_close(program(X), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_a_copy_of_a_compiled_model_s_module_is_whole():
+@pytest.mark.slow
+def test_a_copy_of_a_compiled_models_module_is_whole():
     model = make("rank1").eval()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     compiled(X)

@@ -118,9 +118,20 @@ def test_bytes_over_the_plain_resnet18(method, where, limit):
 
 
 def test_a_model_without_memory_converts_as_one_with():
-    for method in (lb.MeanField(), lb.KTied(), lb.VariationalDropout(share="neuron"), lb.Rank1(random_sign=0.5),
-                   lb.BatchEnsemble(), lb.EMP(), lb.ECMP(), lb.MCDropout(), lb.DropConnect(), lb.VarianceLayer(),
-                   lb.DeepEnsemble(members=2), lb.DeepEnsemble(members=2, of=lb.MeanField())):
+    for method in (
+        lb.MeanField(),
+        lb.KTied(),
+        lb.VariationalDropout(share="neuron"),
+        lb.Rank1(random_sign=0.5),
+        lb.BatchEnsemble(),
+        lb.EMP(),
+        lb.ECMP(),
+        lb.MCDropout(),
+        lb.DropConnect(),
+        lb.VarianceLayer(),
+        lb.DeepEnsemble(members=2),
+        lb.DeepEnsemble(members=2, of=lb.MeanField()),
+    ):
         empty, _ = convert("lenet5", method, batch_norm="all")
         full = lb.bayesianize(create("lenet5", batch_norm="all"), method)
         shapes = {name: value.shape for name, value in full.state_dict().items()}

@@ -69,7 +69,7 @@ def read_columns(
         table = _parquet(path) if path.suffix == ".parquet" else _csv(path, separator, header, na)
     except arrow.ArrowException as error:
         raise ValueError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}") from None
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+    except (UnicodeDecodeError, OSError, EOFError) as error:
         raise ValueError(f"{path} cannot be read as a table: {error}") from None
     if not table.num_rows or not table.num_columns:
         raise ValueError(f"{path} has no rows; a table with one row per example is needed")

@@ -105,7 +105,9 @@ def _input_scale(
 ) -> Affine | None:
     allowed = ("standard", "none", *(_PIXEL_SCALES if inputs == "image" else ()))
     if normalise not in allowed:
-        raise ValueError(f"normalise is one of {', '.join(allowed)} for inputs that are a {inputs}, not {normalise!r}")
+        raise ValueError(
+            f"normalise is one of {', '.join(allowed)} for inputs of the kind {inputs!r}, not {normalise!r}"
+        )
     if inputs == "text":
         return None
     if normalise == "none":

@@ -47,7 +47,7 @@ def read_new(path: PathLike, schema: Schema) -> tuple[Tensor, Tensor | None]:
     elif schema.inputs == "table" and path.name.lower().endswith((*CSV_ENDINGS, ".parquet")):
         x, y = _from_table(path, schema)
     else:
-        raise ValueError(f"inputs that are a {schema.inputs} are not read from {path.name}; use an NPZ file with x")
+        raise ValueError(f"inputs of the kind {schema.inputs!r} are not read from {path.name}; use an NPZ file with x")
     if tuple(x.shape[1:]) != schema.shape:
         raise ValueError(f"{path.name} has inputs of shape {tuple(x.shape[1:])}, but the network takes {schema.shape}")
     if y is not None:

@@ -20,6 +20,8 @@ _SIMPLE_TYPE = re.compile(r"[<>|=]?[biuf][1248]")
 _OBJECT_TYPE = re.compile(r"\|?O8?")
 _RECONSTRUCT = {("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct")}
 _FROM_BUFFER = {("numpy.core.numeric", "_frombuffer"), ("numpy._core.numeric", "_frombuffer")}
+# How Python 3 writes an empty bytes object for Python 2.
+_NO_BYTES = {("__builtin__", "bytes"), ("builtins", "bytes")}
 _PLAIN = (int, str, bytes)
 
 
@@ -134,6 +136,8 @@ class _Unpickler(pickle.Unpickler):
             return lambda spec, align=False, copy=True: _Type(spec)
         if (module, name) == ("_codecs", "encode"):
             return _encode
+        if (module, name) in _NO_BYTES:
+            return lambda: b""
         raise Refused(f"it names {module}.{name}")
 
     def persistent_load(self, pid: Any) -> Any:

@@ -94,7 +94,7 @@ def _word_index(folder: Path, words: int) -> list[str] | None:
         index: Any = json.loads(read_bytes(path))
         ranked = sorted(index, key=index.__getitem__)
         whole = [index[word] for word in ranked] == list(range(1, len(ranked) + 1))
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, LookupError, AttributeError):
         whole, ranked = False, []
     if not whole:
         raise ValueError(f"{path} must map each word to its rank from 1 on; get it again")

@@ -246,7 +246,8 @@ def _stream(path: Path, name: str, columns: dict[str, str], optional: dict[str, 
             for batch in batches:
                 if batch.num_rows:
                     yield {c: _values(batch.column(present[c]), kind) for c, kind in wanted.items()}
-    except arrow.ArrowException as error:
+    # Damaged gzip files are OSErrors to pyarrow.
+    except (arrow.ArrowException, OSError) as error:
         raise ValueError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
 
 

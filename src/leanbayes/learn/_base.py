@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
@@ -42,8 +42,8 @@ class BayesEstimator(BaseEstimator):
         hidden: Sequence[int] = (64, 64),
         module: Callable[[int, int], nn.Module] | None = None,
         epochs: int = 100,
-        batch_size: int = 64,
-        lr: float = 5e-3,
+        batch_size: int = 32,
+        lr: float = 1e-2,
         weight_decay: float = 1e-4,
         kl_weight: float | Callable[[int], float] = 1.0,
         samples: int = 32,
@@ -74,9 +74,7 @@ class BayesEstimator(BaseEstimator):
         if not callable(self.kl_weight):
             check_number(self, 0, kl_weight=_plain(self.kl_weight))
 
-    def _check_data(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, **checks: Any
-    ) -> tuple[Array, Array, Array]:
+    def _check_data(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> tuple[Array, Array, Array]:
         """Inputs, targets and weights of the examples that count at all."""
         X, y = validate_data(self, X, y, dtype=np.float64, **checks)
         weights: Array = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -124,14 +122,14 @@ class BayesEstimator(BaseEstimator):
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
-                total += float(loss) * len(batch)
+                total += loss.item() * len(batch)
             schedule.step()
             curve.append(total / len(inputs))
             if self.verbose:
                 print(f"epoch {epoch + 1}/{epochs}: loss {curve[-1]:.4f}")
         return curve
 
-    def _predict(self, X: ArrayLike, *read: Callable[[Prediction], Tensor]) -> list[Array]:
+    def _predict(self, X: Any, *read: Callable[[Prediction], Tensor]) -> list[Array]:
         """What `read` takes from the prediction of each block of rows; all samples are the same functions for all rows.
 
         `read` returns tensors with the rows in front.

@@ -24,7 +24,7 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
             ``Rank1(components=4, random_sign=0.5)``.
         hidden: Units of the hidden layers of the multilayer perceptron.
         module: Builds another network: ``(in_features, outputs) -> nn.Module``; `hidden` is then not used.
-        epochs: Passes through the training data; the learning rate falls to zero along half a cosine.
+        epochs: Passes through the distinct training examples; the learning rate falls to zero along half a cosine.
         batch_size: Distinct examples per step.
         lr: Learning rate of AdamW.
         weight_decay: Weight decay of parameters that appear in no KL.

@@ -17,7 +17,7 @@ class Markup(str):
 Child = str | int | float | None | Iterable["Child"]
 
 
-def tag(name: str, *children: Child, **attributes: str | float | bool | None) -> Markup:
+def tag(name: str, /, *children: Child, **attributes: str | float | bool | None) -> Markup:
     """An element.
 
     Args:

@@ -40,18 +40,18 @@ class Measure:
         return -value if self.better == "higher" else value
 
     def write(self, value: float) -> str:
-        """The value with its unit.
+        r"""The value with its unit, on one line.
 
         Example:
             >>> measure("accuracy").write(0.98134), measure("nll").write(0.08125), measure("parameters").write(12345)
-            ('98.13 %', '0.0813', '12,345')
+            ('98.13\xa0%', '0.0813', '12,345')
         """
         return _WRITERS[self.style](value)
 
     def write_tick(self, value: float) -> str:
         """The value on an axis, without needless digits."""
         if self.style == "percent":
-            return f"{100 * value:.4g} %"
+            return f"{100 * value:.4g}\u00a0%"
         if self.style == "times":
             return f"{value:.3g}×"
         if abs(value) >= 1000:
@@ -71,17 +71,17 @@ def _decimals(value: float) -> str:
 
 
 def _significant(value: float) -> str:
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:#.3g}".rstrip(".") if abs(value) < 999.5 else f"{value:,.0f}"
 
 
 _WRITERS = {
-    "percent": lambda value: f"{100 * value:.2f} %",
+    "percent": lambda value: f"{100 * value:.2f}\u00a0%",
     "decimals": _decimals,
     "significant": _significant,
     "count": lambda value: f"{value:,.0f}",
     "times": lambda value: f"{value:.2f}×",
-    "seconds": lambda value: f"{_significant(value)} s",
-    "ms": lambda value: f"{_significant(value)} ms",
+    "seconds": lambda value: f"{_significant(value)}\u00a0s",
+    "ms": lambda value: f"{_significant(value)}\u00a0ms",
 }
 
 _KNOWN = (

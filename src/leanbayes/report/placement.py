@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from leanbayes.report.svg import FONT_PX, text_width
 
-_POINT_PX = 7  # half the side of the square that a point keeps free
+# What a point keeps free of the labels of others, to each side: a label just beside a point would be taken for its own.
+_POINT_PX = (14, 8)
+_BETWEEN_PX = 5  # between labels on one line
 _DISTANCES_PX = (10, 16, 26, 38, 52, 68, 86)
 _DIRECTIONS = 16
 
@@ -40,14 +42,29 @@ class Box:
 
 @dataclass(frozen=True)
 class Place:
-    """A label's box, and how far its near side is from the point."""
+    """Where a label goes.
+
+    Attributes:
+        box: What it covers.
+        distance: From the point to its near side.
+        near: The place of its near side.
+        anchor: Where its text starts: "start", "middle" or "end".
+    """
 
     box: Box
     distance: float
-    anchor: tuple[float, float]
+    near: tuple[float, float]
+    anchor: str
+
+    @property
+    def x(self) -> float:
+        """Where the anchor is."""
+        return {"start": self.box.left, "end": self.box.right}.get(self.anchor, (self.box.left + self.box.right) / 2)
 
 
-def place_labels(points: Sequence[tuple[float, float]], labels: Sequence[str], bounds: Box) -> list[Place]:
+def place_labels(
+    points: Sequence[tuple[float, float]], labels: Sequence[str], bounds: Box, obstacles: Sequence[Box] = ()
+) -> list[Place]:
     """Find a place for each label near its point.
 
     Labels are placed one after the other, each at the nearest free place; of several orders the one with the least
@@ -57,6 +74,7 @@ def place_labels(points: Sequence[tuple[float, float]], labels: Sequence[str], b
         points: In pixels.
         labels: One per point.
         bounds: The rectangle that no label leaves.
+        obstacles: What else is not to be covered.
 
     Returns:
         One place per point.
@@ -68,7 +86,7 @@ def place_labels(points: Sequence[tuple[float, float]], labels: Sequence[str], b
         sorted(range(count), key=lambda i: sign * points[i][dimension]) for dimension in (0, 1) for sign in (1, -1)
     ]
     crowded = sorted(range(count), key=lambda i: sorted(math.dist(points[i], p) for p in points)[min(2, count - 1)])
-    tries = [_place_in_order(points, labels, bounds, order) for order in (crowded, *orders)]
+    tries = [_place_in_order(points, labels, bounds, obstacles, order) for order in (crowded, *orders)]
     return min(tries, key=lambda found: found[0])[1]
 
 
@@ -102,13 +120,22 @@ def _first(run: list[float], gap: float, low: float, high: float) -> float:
 
 
 def _place_in_order(
-    points: Sequence[tuple[float, float]], labels: Sequence[str], bounds: Box, order: Sequence[int]
+    points: Sequence[tuple[float, float]],
+    labels: Sequence[str],
+    bounds: Box,
+    obstacles: Sequence[Box],
+    order: Sequence[int],
 ) -> tuple[tuple[float, float], list[Place]]:
-    taken = [Box(x - _POINT_PX, y - _POINT_PX, x + _POINT_PX, y + _POINT_PX) for x, y in points]
+    across, down = _POINT_PX
+    marks = [Box(x - across, y - down, x + across, y + down) for x, y in points]
+    taken = list(obstacles)
     places: dict[int, Place] = {}
     total_overlap = 0.0
     for index in order:
-        overlap, place = _nearest_free(points[index], text_width(labels[index]), bounds, taken)
+        others = [mark for point, mark in zip(points, marks) if point != points[index]]
+        overlap, place = _nearest_free(
+            points[index], text_width(labels[index]) + _BETWEEN_PX, bounds, [*taken, *others]
+        )
         places[index] = place
         taken.append(place.box)
         total_overlap += overlap
@@ -140,9 +167,9 @@ def _candidates(point: tuple[float, float], width: float) -> list[Place]:
             turn = 2 * math.pi * step / _DIRECTIONS
             across, down = math.cos(turn), math.sin(turn)
             near = x + across * distance, y + down * distance
-            left = near[0] if across > 0.1 else near[0] - width if across < -0.1 else near[0] - width / 2
+            anchor = "start" if across > 0.1 else "end" if across < -0.1 else "middle"
+            left = near[0] - {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * width
             top = near[1] - height / 2 + down * height / 2
-            found.append(
-                (distance, abs(down), -across, Place(Box(left, top, left + width, top + height), distance, near))
-            )
+            place = Place(Box(left, top, left + width, top + height), distance, near, anchor)
+            found.append((distance, abs(down), -across, place))
     return [place for *_, place in sorted(found, key=lambda item: item[:3])]

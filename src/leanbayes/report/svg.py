@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from leanbayes.report.markup import Child, Markup, join, px, tag
 
 FONT_PX = 12
-_CHARACTER_PX = 6.5  # the mean width of a character at FONT_PX, on the generous side
+_CHARACTER_PX = 6.8  # the mean width of a character at FONT_PX, on the generous side
 _COLOURS = 12
 _SHAPES = ("circle", "square", "triangle", "diamond", "down", "plus", "cross")
 _DASHES = (None, "7 3", "2 3", "9 3 2 3")
@@ -26,6 +26,7 @@ class Axis:
     log: bool = False
 
     def __call__(self, value: float) -> float:
+        """The pixel of a value."""
         low, high, at = (math.log(v) if self.log else v for v in (self.low, self.high, value))
         return self.start + (at - low) / (high - low) * (self.stop - self.start)
 
@@ -58,12 +59,12 @@ def axis(
     """
     found = list(values)
     low, high = min(found), max(found)
-    log = low > 0 and (high / low > 20 if log is None else log)
+    log = low > 0 and (high / low > 4 if log is None else log)
     if log:
         room = (high / low) ** pad if high > low else 1.5
         return Axis(low / room, high * room, start, stop, True)
     low = min(low, 0.0) if zero else low
-    room = (high - low) * pad or abs(high) * 0.1 or 1.0
+    room = (high - low) * pad if high > low else abs(high) * 0.1 or 1.0
     return Axis(low if zero and low == 0 else low - room, high + room, start, stop)
 
 
@@ -74,16 +75,15 @@ def text_width(text: str) -> float:
 
 def picture(width: float, height: float, title: str, description: str, *children: Child, class_: str = "") -> Markup:
     """An SVG picture with a name and a description."""
-    # <title> would show as a tooltip over the whole plot; the same name comes from aria-label.
     return tag(
         "svg",
+        tag("title", title),
         tag("desc", description),
         children,
         viewBox=f"0 0 {px(width)} {px(height)}",
         width=str(round(width)),
         height=str(round(height)),
         role="img",
-        aria_label=f"{title}. {description}" if description else title,
         class_=f"plot {class_}".strip(),
     )
 
@@ -208,5 +208,5 @@ def responsive(draw: Callable[[float, float], Markup], height: float) -> Markup:
     """
     return join(
         tag("div", draw(width, tall), class_=f"variant {name}")
-        for name, width, tall in (("wide", 720, height), ("narrow", 350, height))
+        for name, width, tall in (("wide", 960, height), ("narrow", 350, height))
     )

@@ -198,13 +198,16 @@ class TensorSource(Source):
         """See `Source`."""
         order = self.order(epoch).to(self.y.device)
         for number, indices in enumerate(order.split(self.share)[start:], start):
-            x = map_rows(self.x, lambda t, indices=indices: self._take(t, indices))
-            if self.augment is not None:
-                assert self._generator is not None
-                self._generator.manual_seed(derive(self.seed, "augment", epoch, number, self.place.rank))
-                x = self.augment(x, self._generator)
-            y = self._take(self.y, indices)
-            yield Batch(x, y, self._weights(indices, number * self.share), indices.numel())
+            yield self._batch(epoch, number, indices)
+
+    def _batch(self, epoch: int, number: int, indices: Tensor) -> Batch:
+        x = map_rows(self.x, lambda t: self._take(t, indices))
+        if self.augment is not None:
+            assert self._generator is not None
+            self._generator.manual_seed(derive(self.seed, "augment", epoch, number, self.place.rank))
+            x = self.augment(x, self._generator)
+        y = self._take(self.y, indices)
+        return Batch(x, y, self._weights(indices, number * self.share), indices.numel())
 
     def _take(self, t: Tensor, indices: Tensor) -> Tensor:
         taken = t.index_select(0, indices)

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -147,14 +148,14 @@ class _Training:
         runtime.setup(self.elbo)
         self.optimizer = make_optimizer(self.elbo, config)
         self.base_rates = [group["lr"] for group in self.optimizer.param_groups]
-        self.meter = Meter()
+        self.meter = Meter(runtime.device)
         self.history = History(monitor=config.monitor, min_delta=config.min_delta)
         self.epoch = self.batch = self.step = 0
         self.elapsed = 0.0
         self.saved_step: int | None = None
         self.checked = False
-        # Whether the gradients are those of a step that is done.
-        self.fresh = True
+        # Whether the gradients there are belong to a step that is done.
+        self.gradients_used = True
         self.best_weights: dict[str, Any] | None = None
         self._random: dict[str, Any] | None = None
 
@@ -175,15 +176,14 @@ class _Training:
         first = self.runtime.rank == 0
         folder = self.folder if first else None
         self.logs = Logs(folder, tensorboard=self.config.tensorboard, size=size, step=self.step)
-        self.bar = ProgressBar(
-            self.config.epochs, self.steps_per_epoch, self.step, show=progress if first else False
-        )
+        self.bar = ProgressBar(self.config.epochs, self.steps_per_epoch, self.step, show=progress if first else False)
 
     def run(self) -> History:
         """Train until the end."""
         while not self._over():
             self._train_epoch()
             self._close_epoch()
+        self.optimizer.zero_grad()
         if self.folder is not None and self.saved_step != self.step:
             self._save()
         if self.config.restore_best:
@@ -239,15 +239,12 @@ class _Training:
         return batches
 
     def _optimise(self, group: list[Batch]) -> None:
-        """One optimiser step from the passes of a group, averaged over their examples."""
-        if len(group) == 1:
-            self._pass(group[0], 1.0)
-        else:
-            total = sum(batch.rows for batch in group)
-            for batch in group[:-1]:
-                with self.runtime.accumulating():
-                    self._pass(batch, batch.rows / total)
-            self._pass(group[-1], group[-1].rows / total)
+        """One optimiser step from the passes of a group, averaged over their examples; empties the group."""
+        count, total = len(group), sum(batch.rows for batch in group)
+        for _ in range(count - 1):
+            with self.runtime.accumulating():
+                self._pass(group, total)
+        self._pass(group, total)
         if self.config.clip is not None:
             self.runtime.clip(self.optimizer, self.config.clip)
         self._set_rates()
@@ -257,19 +254,21 @@ class _Training:
             self.elbo.kl_weight = weight
         self.optimizer.step()
         self.step += 1
-        self.fresh = True
-        self.batch += len(group)
+        self.gradients_used = True
+        self.batch += count
 
-    def _pass(self, batch: Batch, share: float) -> None:
-        terms = self.runtime.forward(batch)
+    def _pass(self, group: list[Batch], total: int) -> None:
+        """Forward and backward of a group's next batch, which is let go as early as autograd does."""
+        rows = group[0].rows
+        terms = self.runtime.forward(group.pop(0))
         if not self.checked:
             self._check_targets(terms.outputs.shape[2:])
-        if self.fresh:
+        if self.gradients_used:
             # Only now: the old gradients' memory goes straight to the new ones.
             self.optimizer.zero_grad()
-            self.fresh = False
-        self.runtime.backward(terms.loss if share == 1.0 else terms.loss * share)
-        self.meter.add(terms, batch.rows)
+            self.gradients_used = False
+        self.runtime.backward(terms.loss if rows == total else terms.loss * (rows / total))
+        self.meter.add(terms, rows)
 
     def _check_targets(self, output_shape: torch.Size) -> None:
         """Look at all targets once, now that the outputs' shape is known; a GPU checks no later batch."""
@@ -444,13 +443,9 @@ class _Training:
 
 def _grouped(batches: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
     """The batches of each optimiser step; the last group of an epoch may be smaller."""
-    group: list[Batch] = []
-    for batch in batches:
-        group.append(batch)
-        if len(group) == size:
-            yield group
-            group = []
-    if group:
+    batches = iter(batches)
+    # No name for a batch: it would keep the batch alive until there is the next.
+    while group := list(islice(batches, size)):
         yield group
 
 

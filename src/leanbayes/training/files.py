@@ -91,7 +91,9 @@ def append_line(path: Path, line: str) -> None:
         finally:
             os.close(handle)
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {_why(error)}; the last checkpoint is intact, resume from it") from error
+        raise OutputError(
+            f"cannot write {path}: {_why(error)}; the last checkpoint is intact, resume from it"
+        ) from error
 
 
 def cut(path: Path, size: int) -> None:

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from leanbayes.objectives.elbo import Terms
 
 NAMES = ("loss", "nll", "kl")
-# Scalars that are kept on the device at most before they are fetched.
-_MOST_PENDING = 1000
+# Passes whose values are kept on the device at most before they are fetched.
+_MOST_PENDING = 256
 
 
 class Meter:
@@ -23,8 +22,10 @@ class Meter:
     so that the sums do not depend on when they were fetched.
     """
 
-    def __init__(self) -> None:
-        self._pending: list[Tensor] = []
+    def __init__(self, device: torch.device) -> None:
+        # One tensor for all: single values that live on between the activations of a pass would fragment the memory.
+        self._pending = torch.zeros(_MOST_PENDING, len(NAMES), dtype=torch.float64, device=device)
+        self._slots = self._pending.unbind()
         self._rows: list[int] = []
         # loss, nll and kl times examples, and the examples
         self.epoch = [0.0] * 4
@@ -32,23 +33,21 @@ class Meter:
 
     def add(self, terms: Terms, rows: int) -> None:
         """Note the result of one forward pass."""
-        self._pending += (terms.loss.detach(), terms.nll.detach(), terms.kl.detach())
+        with torch.no_grad():
+            torch.stack((terms.loss, terms.nll, terms.kl), out=self._slots[len(self._rows)])
         self._rows.append(rows)
-        if len(self._rows) >= _MOST_PENDING:
+        if len(self._rows) == _MOST_PENDING:
             self.fetch()
 
     def fetch(self) -> None:
         """Wait for the device and add what is pending."""
         if not self._rows:
             return
-        device = self._pending[0].device
-        values = torch.stack([value.to(device) for value in self._pending]).tolist()
-        for index, rows in enumerate(self._rows):
-            loss, nll, kl = values[3 * index : 3 * index + 3]
+        for values, rows in zip(self._pending[: len(self._rows)].tolist(), self._rows):
             for sums in (self.epoch, self.window):
-                for position, value in enumerate((loss * rows, nll * rows, kl * rows, rows)):
-                    sums[position] += value
-        self._pending, self._rows = [], []
+                for position, value in enumerate((*values, 1.0)):
+                    sums[position] += value * rows
+        self._rows = []
 
     def close_window(self, reduce: Callable[[list[float]], list[float]]) -> dict[str, float]:
         """Means since the last call, over all processes."""

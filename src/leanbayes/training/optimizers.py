@@ -18,8 +18,6 @@ def make_optimizer(module: nn.Module, config: TrainConfig) -> Optimizer:
     # One kernel for all parameters, where every one of them is on a GPU.
     fused = all(p.device.type == "cuda" and p.is_floating_point() for group in groups for p in group["params"]) or None
     if config.optimizer == "sgd":
-        return torch.optim.SGD(
-            groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, fused=fused
-        )
+        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, fused=fused)
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     return kind(groups, lr=config.lr, betas=config.betas, fused=fused)

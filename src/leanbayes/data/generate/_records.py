@@ -106,16 +106,20 @@ def _add_events(
     random: np.random.RandomState,
 ) -> None:
     """Vital signs about every two hours, laboratory tests about every eight, from an hour before the stay on."""
-    item = variable.items[-1]
-    name = "LABEVENTS" if item in _LABORATORY else "CHARTEVENTS"
-    count = 8 if item in _LABORATORY else 30
-    for hour in random.uniform(-1, 60, size=count):
-        value = round(level * (1 + 0.03 * random.standard_normal()), 3)
+    count = 8 if variable.items[-1] in _LABORATORY else 30
+    for hour, item in zip(random.uniform(-1, 60, size=count), random.choice(variable.items, size=count).tolist()):
+        name = "LABEVENTS" if item in _LABORATORY else "CHARTEVENTS"
+        value = level * (1 + 0.03 * random.standard_normal())
+        if item in variable.fahrenheit:
+            value = 1.8 * value + 32
+        if item in variable.fraction:
+            value = value / 100
+        value = round(value, 3)
         row = ids | {"ITEMID": item, "CHARTTIME": _time(start + timedelta(hours=float(hour)))}
         if name == "CHARTEVENTS":
             row |= {"ICUSTAY_ID": stay, "ERROR": int(random.uniform() < 0.02)}
             if row["ERROR"]:
-                value = 10 * value
+                value = 1.5 * value
         tables[name].append(row | {"VALUE": value, "VALUENUM": value if random.uniform() < 0.98 else ""})
 
 

@@ -46,7 +46,7 @@ def write_uci(
     folder = Path(root) / "UCI_Datasets" / FOLDER_NAMES.get(name, name) / "data"
     folder.mkdir(parents=True, exist_ok=True)
     x, y = regression(rows, features, seed=seed)
-    np.savetxt(folder / "data.txt", np.column_stack([x, y]), fmt="%r")
+    np.savetxt(folder / "data.txt", np.column_stack([x, y]), fmt="%.17g")
     np.savetxt(folder / "index_features.txt", np.arange(features), fmt="%d")
     np.savetxt(folder / "index_target.txt", [features], fmt="%d")
     np.savetxt(folder / "n_splits.txt", [splits], fmt="%d")

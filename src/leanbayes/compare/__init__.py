@@ -1,0 +1,20 @@
+"""Train and measure several methods on one data set with one budget."""
+
+from leanbayes.compare.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from leanbayes.compare.networks import default_network
+from leanbayes.compare.presets import PRESETS, Preset, preset
+from leanbayes.compare.run import compare
+from leanbayes.compare.train import Budget, train
+
+__all__ = [
+    "PRESETS",
+    "Budget",
+    "Checkpoint",
+    "Preset",
+    "compare",
+    "default_network",
+    "load_checkpoint",
+    "preset",
+    "save_checkpoint",
+    "train",
+]

@@ -1,0 +1,99 @@
+"""A trained model with what is needed to use it on new data: two files in a folder."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from leanbayes._save import load, save
+from leanbayes.data import Schema
+from leanbayes.objectives import Categorical, Gaussian
+from leanbayes.objectives.likelihoods import Likelihood
+from leanbayes.training.files import prepare_folder, write_bytes
+
+MODEL, ABOUT = "model.safetensors", "model.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model that can predict.
+
+    Attributes:
+        model: The converted model.
+        likelihood: How its outputs are read.
+        schema: Of the data that it was trained on.
+        about: Method, data and settings, as they were saved.
+    """
+
+    model: nn.Module
+    likelihood: Likelihood
+    schema: Schema
+    about: dict[str, Any]
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write plain values, whole or not at all; numbers that JSON does not have become null."""
+    write_bytes(path, (json.dumps(_finite(value), indent=1, allow_nan=False) + "\n").encode())
+
+
+def save_checkpoint(
+    folder: str | os.PathLike[str], model: nn.Module, likelihood: Likelihood, schema: Schema, **about: Any
+) -> None:
+    """Write a trained model and its schema into a folder."""
+    folder = prepare_folder(folder)
+    precision = None
+    if isinstance(likelihood, Gaussian):
+        precision = float((-likelihood.split(torch.zeros(1, 1, 1, device=_device(likelihood)))[1]).exp())
+    write_json(folder / ABOUT, {**about, "precision": precision, "schema": schema.to_json()})
+    save(model, folder / MODEL)
+
+
+def load_checkpoint(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> Checkpoint:
+    """Read what `save_checkpoint` wrote.
+
+    Args:
+        path: The folder, or the model's file in it.
+        device: Where the model goes.
+
+    Returns:
+        The model, ready to predict.
+
+    Raises:
+        FileNotFoundError: If there is no such checkpoint.
+        ValueError: If a file is damaged.
+    """
+    folder = Path(path).expanduser()
+    folder = folder.parent if folder.name == MODEL else folder
+    for name in (MODEL, ABOUT):
+        if not (folder / name).is_file():
+            raise FileNotFoundError(
+                f"{folder} holds no trained model ({name} is missing); give the folder that `leanbayes fit` or "
+                "`leanbayes compare` wrote"
+            )
+    try:
+        about = json.loads((folder / ABOUT).read_text("utf-8"))
+        schema, precision = about.pop("schema"), about.pop("precision")
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise ValueError(f"{folder / ABOUT} is damaged; train the model again") from None
+    likelihood = Categorical() if precision is None else Gaussian(precision)
+    model = load(folder / MODEL).to(device).eval()
+    return Checkpoint(model, likelihood.to(device), Schema.from_json(schema), about)
+
+
+def _device(module: nn.Module) -> torch.device | None:
+    return next((t.device for t in (*module.parameters(), *module.buffers())), None)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,150 @@
+"""Figures of one trained model."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes._predict import predict
+from leanbayes._prediction import Prediction
+from leanbayes.compare.shifts import Evaluation
+from leanbayes.metrics import functional as F
+from leanbayes.objectives.likelihoods import Categorical, Gaussian, Likelihood
+
+CLASS_METRICS = ("accuracy", "nll", "ece", "brier")
+VALUE_METRICS = ("rmse", "lpd", "coverage", "width")
+LEVEL = 0.95
+_BINS = 15
+_ENTROPY_BINS = 20
+_EXAMPLES = 6
+# Rows predicted at once; their samples are held in memory.
+_BLOCK = 2048
+
+
+def metric_names(likelihood: Likelihood) -> tuple[str, ...]:
+    """What is measured for a task."""
+    return VALUE_METRICS if isinstance(likelihood, Gaussian) else CLASS_METRICS
+
+
+def predict_all(model: nn.Module, x: Tensor, samples: int, likelihood: Likelihood) -> Prediction:
+    """Predictions for any number of rows, by a fixed seed, on the CPU in the end."""
+    device = next(model.parameters()).device
+    rows = [
+        predict(model, block.to(device), samples, likelihood=likelihood, seed=0).outputs.cpu()
+        for block in x.split(_BLOCK)
+    ]
+    return Prediction(torch.cat(rows, 1), _on_cpu(likelihood))
+
+
+def measure(prediction: Prediction, y: Tensor, target_std: float = 1.0) -> dict[str, float]:
+    """Metrics of a prediction, those of real targets in the units of the data.
+
+    Args:
+        prediction: Of the examples.
+        y: Their targets, as the network was fitted to them.
+        target_std: What one unit of those is in the data.
+
+    Returns:
+        One number per metric.
+    """
+    if isinstance(prediction.likelihood, Gaussian):
+        lower, upper = (bound.squeeze(-1) for bound in F.central_interval(prediction, LEVEL))
+        return {
+            "rmse": float(F.rmse(prediction, y)) * target_std,
+            "lpd": float(prediction.log_prob(y).mean()) - math.log(target_std),
+            "coverage": float(F.coverage(lower, upper, y)),
+            "width": float(F.interval_width(lower, upper)) * target_std,
+        }
+    return {
+        "accuracy": float(F.accuracy(prediction, y)),
+        "nll": float(F.nll(prediction, y)),
+        "ece": float(F.expected_calibration_error(prediction, y, bins=_BINS)),
+        "brier": float(F.brier(prediction, y)),
+    }
+
+
+def measure_model(
+    model: nn.Module, likelihood: Likelihood, data: Evaluation, samples: int, target_std: float, names: tuple[str, ...]
+) -> dict[str, Any]:
+    """All figures of one model, as plain values.
+
+    Args:
+        model: The trained model.
+        likelihood: How its outputs are read.
+        data: What to measure on.
+        samples: Of every prediction.
+        target_std: What one unit of the targets is in the data.
+        names: Of the classes.
+
+    Returns:
+        The parts of one method's entry that come from one seed.
+    """
+    # The first call of a process pays for what later calls find ready.
+    predict_all(model, data.x[:2], samples, likelihood)
+    start = time.perf_counter()
+    prediction = predict_all(model, data.x, samples, likelihood)
+    seconds = time.perf_counter() - start
+    found: dict[str, Any] = {
+        "predict_ms_per_example": 1000 * seconds / len(data.x),
+        "metrics": measure(prediction, data.y, target_std),
+        "corrupted": {
+            str(severity): measure(predict_all(model, x, samples, likelihood), y, target_std)
+            for severity, (x, y) in data.corrupted.items()
+        },
+    }
+    if data.ood is not None:
+        found |= _ood(prediction, predict_all(model, data.ood, samples, likelihood), data.ood_name)
+    if isinstance(likelihood, Categorical):
+        found["reliability"] = _reliability(prediction, data.y)
+        if data.images is not None:
+            found["examples"] = _examples(prediction, data.y, data.images, names)
+    return found
+
+
+def _ood(inside: Prediction, outside: Prediction, name: str) -> dict[str, Any]:
+    scores = [prediction.entropy.flatten().double() for prediction in (inside, outside)]
+    if isinstance(inside.likelihood, Gaussian):
+        low, high = float(torch.cat(scores).min()), float(torch.cat(scores).max())
+        high = max(high, low + 1e-6)
+    else:
+        low, high = 0.0, math.log(inside.probs.shape[-1])
+    edges = torch.linspace(low, high, _ENTROPY_BINS + 1, dtype=torch.float64)
+    # Rounding may take an entropy out of the range by a hair.
+    counts = [torch.histogram(values.clamp(low, high), edges).hist.long().tolist() for values in scores]
+    auroc, fpr = F.ood_auroc(*scores), F.ood_fpr(*scores)
+    return {
+        "ood": {"name": name, "auroc": float(auroc), "fpr95": float(fpr)},
+        "entropy": {"edges": edges.tolist(), "in": counts[0], "out": counts[1]},
+    }
+
+
+def _reliability(prediction: Prediction, y: Tensor) -> dict[str, Any]:
+    table = F.reliability_table(prediction, y, bins=_BINS)
+    return {name: getattr(table, name).tolist() for name in ("count", "confidence", "accuracy")}
+
+
+def _examples(prediction: Prediction, y: Tensor, images: Tensor, names: tuple[str, ...]) -> dict[str, Any]:
+    order = prediction.entropy.argsort(stable=True).tolist()
+    chosen = {"certain": order[:_EXAMPLES], "uncertain": order[::-1][:_EXAMPLES]}
+    return {kind: [_example(prediction, y, images, names, row) for row in rows] for kind, rows in chosen.items()}
+
+
+def _example(prediction: Prediction, y: Tensor, images: Tensor, names: tuple[str, ...], row: int) -> dict[str, Any]:
+    probs = prediction.probs[row]
+    most = probs.argsort(descending=True)[:10].tolist()
+    image = (images[row] * 1000).round().div(1000)
+    return {
+        "image": [[[round(v, 3) for v in line] for line in channel] for channel in image.tolist()],
+        "label": names[int(y[row])],
+        "predicted": names[int(probs.argmax())],
+        "probs": {names[i]: round(float(probs[i]), 4) for i in sorted(most)},
+    }
+
+
+def _on_cpu(likelihood: Likelihood) -> Likelihood:
+    return copy.deepcopy(likelihood).cpu()

@@ -1,0 +1,72 @@
+"""A network of moderate size for a data set, built by name so that it can be saved."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from leanbayes.data import Schema
+from leanbayes.models import create
+from leanbayes.models._registry import _BUILDERS
+
+# LeNet-5 needs 16 pixels; residual networks take the images above 64.
+_SMALLEST, _LARGEST = 16, 64
+# Ids of a text that stand for no word.
+_SPECIAL_IDS = 4
+_BATCH_NORM = {"mlp": True, "lenet5": "all"}
+
+
+def default_network(schema: Schema) -> str:
+    """Name of the network that suits a data set.
+
+    Tables and images under 16 pixels get a multilayer perceptron of two layers of 200 units, square images up to 64
+    pixels LeNet-5, other images a ResNet-18, all with batch normalisation; texts and time series get an LSTM.
+
+    Example:
+        >>> default_network(Schema("regression", "table", (6,)))
+        'mlp'
+    """
+    if schema.inputs in ("text", "series"):
+        return "text_lstm" if schema.inputs == "text" else "record_lstm"
+    if schema.inputs == "table" or min(schema.shape[1:]) < _SMALLEST:
+        return "mlp"
+    _, height, width = schema.shape
+    return "lenet5" if height == width <= _LARGEST else "resnet18"
+
+
+def build_network(schema: Schema, name: str | None = None, hidden: Sequence[int] | None = None) -> nn.Module:
+    """The default network, or another one of `leanbayes.models`, with the sizes of a data set.
+
+    Args:
+        schema: What the network is for.
+        name: Of the network.
+        hidden: Widths of a multilayer perceptron, 200 and 200 where None.
+
+    Returns:
+        A plain network with fresh weights.
+    """
+    name = name or ("mlp" if hidden is not None else default_network(schema))
+    if name not in _BUILDERS:
+        create(name)  # says which there are
+    if hidden is not None and name != "mlp":
+        raise ValueError(f"hidden gives the widths of the model 'mlp', and {name!r} has none")
+    known = _sizes(schema, name) | {"hidden": [200, 200] if hidden is None else list(hidden)}
+    options = inspect.signature(_BUILDERS[name]).parameters
+    return create(name, **{option: value for option, value in known.items() if option in options})
+
+
+def _sizes(schema: Schema, name: str) -> dict[str, Any]:
+    outputs = schema.classes or 1
+    sizes: dict[str, Any] = {"classes": outputs, "outputs": outputs, "in_features": math.prod(schema.shape)}
+    if schema.inputs == "image":
+        stem = "cifar" if max(schema.shape[1:]) <= _LARGEST else "imagenet"
+        sizes |= {"in_channels": schema.shape[0], "image_size": schema.shape[1], "stem": stem}
+    if schema.inputs == "series":
+        sizes["features"] = schema.shape[-1]
+    if schema.vocabulary:
+        sizes["vocabulary"] = len(schema.vocabulary) + _SPECIAL_IDS
+    return sizes | ({"batch_norm": _BATCH_NORM[name]} if name in _BATCH_NORM else {})

@@ -1,0 +1,275 @@
+"""compare: every method on one data set, one result file that grows method by method."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from leanbayes._summary import summary
+from leanbayes.compare.checkpoint import save_checkpoint, write_json
+from leanbayes.compare.measure import LEVEL, measure_model, metric_names
+from leanbayes.compare.presets import Preset, preset
+from leanbayes.compare.presets import presets as presets_of
+from leanbayes.compare.shifts import Evaluation, make_evaluation
+from leanbayes.compare.train import Budget, make_likelihood, make_model, train
+from leanbayes.data import Dataset, load
+from leanbayes.training.errors import OutputError
+from leanbayes.training.files import BEST, LAST, prepare_folder
+
+RESULT = "compare.json"
+_SEED_RESULT = "result.json"
+# What a comparison that goes on must have in common with what was there.
+_FIXED = ("data", "examples", "budget", "network", "samples", "ood_name")
+_PER_SEED = ("train_seconds", "predict_ms_per_example")
+# From the first seed alone: pictures of one network.
+_FIRST_SEED = ("reliability", "entropy", "history", "examples")
+_HISTORY = ("epoch", "loss", "nll", "kl", "valid_nll")
+
+Watcher = Callable[[str, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What all methods of one comparison share."""
+
+    dataset: Dataset
+    evaluation: Evaluation
+    budget: Budget
+    seeds: tuple[int, ...]
+    samples: int
+    network: str | None
+    hidden: Sequence[int] | None
+    device: str
+    out: Path
+    resume: bool
+    progress: bool | None
+    watch: Watcher
+
+
+def compare(
+    data: str | os.PathLike[str] | Dataset,
+    methods: Sequence[str | Preset] | None = None,
+    config: Budget | str | int = "fast",
+    *,
+    seeds: Sequence[int] = (0,),
+    samples: int = 20,
+    out: str | os.PathLike[str],
+    device: str = "auto",
+    resume: bool = False,
+    network: str | None = None,
+    hidden: Sequence[int] | None = None,
+    ood: str | None = None,
+    command: str = "",
+    progress: bool | None = None,
+    watch: Watcher | None = None,
+) -> dict[str, Any]:
+    """Train and measure methods on one data set with one budget.
+
+    The result is written after every method, and what a seed took is kept as soon as it is done; a model that was
+    trained stands in ``<out>/<method>/seed<n>``, where `load_checkpoint` finds it. A method that fails is noted with
+    its reason, and the others go on.
+
+    Args:
+        data: A data set, or what `leanbayes.data.load` takes.
+        methods: Names of presets, or presets of one's own; all twelve where None.
+        config: The budget of every method: "fast", "normal", a number of epochs, or a `Budget`.
+        seeds: One network per method and seed; the data and their parts stay the same.
+        samples: Of every prediction.
+        out: Folder for everything.
+        device: "auto", "cpu" or "cuda".
+        resume: Go on in a folder that holds a comparison.
+        network: Another network of `leanbayes.models`.
+        hidden: Widths of a multilayer perceptron.
+        ood: Name or file of data from elsewhere; generated where None.
+        command: What to note as the command that was run.
+        progress: Whether to show progress bars; None shows them on a terminal.
+        watch: Called with "start" or "done" and a method's entry.
+
+    Returns:
+        The content of ``compare.json``.
+
+    Raises:
+        OutputError: If the folder cannot be written, or holds another comparison.
+    """
+    chosen = [method if isinstance(method, Preset) else preset(method) for method in methods or presets_of()]
+    if not seeds or samples < 1:
+        raise ValueError("a comparison needs at least one seed and one sample")
+    dataset = data if isinstance(data, Dataset) else load(data)
+    budget = Budget.of(config, len(dataset.train))
+    folder = prepare_folder(out)
+    evaluation = make_evaluation(dataset, ood=ood)
+    job = _Job(
+        dataset,
+        evaluation,
+        budget,
+        tuple(dict.fromkeys(seeds)),
+        samples,
+        network,
+        hidden,
+        device,
+        folder,
+        resume,
+        progress,
+        watch or (lambda event, entry: None),
+    )
+    result = _header(job, command)
+    entries = {entry["name"]: entry for entry in _earlier(folder / RESULT, result, resume)}
+    for method in chosen:
+        job.watch("start", {"name": method.name, "title": method.title})
+        entries[method.name] = _entry(job, method, result["settings"])
+        result["methods"] = list(entries.values())
+        write_json(folder / RESULT, result)
+        job.watch("done", entries[method.name])
+    return result
+
+
+def _header(job: _Job, command: str) -> dict[str, Any]:
+    dataset, classes = job.dataset, job.dataset.task != "regression"
+    model = make_model(dataset, presets_of(["plain"])[0], 0, job.network, job.hidden)
+    settings = {
+        "data": dataset.name,
+        "examples": [len(dataset.train), len(dataset.valid), len(dataset.test)],
+        "budget": vars(job.budget),
+        "network": getattr(model, "leanbayes_config", None),
+        "samples": job.samples,
+        "ood_name": job.evaluation.ood_name,
+    }
+    return {
+        "id": "compare",
+        "data": dataset.name,
+        "task": "classification" if classes else "regression",
+        "command": command,
+        "device": _device_name(job.device),
+        "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "versions": _versions(),
+        "seeds": list(job.seeds),
+        "samples": job.samples,
+        "classes": list(dataset.class_names),
+        "level": LEVEL,
+        "metrics": list(metric_names(make_likelihood(dataset))),
+        "shift": job.evaluation.shift,
+        "notes": [*dataset.notes, *job.evaluation.notes],
+        "settings": settings,
+        "methods": [],
+    }
+
+
+def _versions() -> dict[str, str]:
+    from leanbayes import __version__
+
+    return {"leanbayes": __version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def _device_name(device: str) -> str:
+    if device != "cpu" and torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"cpu, {torch.get_num_threads()} threads"
+
+
+def _earlier(path: Path, result: dict[str, Any], resume: bool) -> list[dict[str, Any]]:
+    """The methods that the folder has; one with a comparison that this one does not continue is refused."""
+    if not path.exists():
+        return []
+    if not resume:
+        raise OutputError(f"{path.parent} holds a comparison already; pass resume=True to go on, or choose another folder")
+    before = _read(path)
+    settings = {} if before is None else before.get("settings", {})
+    for name in _FIXED:
+        if settings.get(name) != _plain(result["settings"][name]):
+            raise OutputError(
+                f"the comparison in {path.parent} has another {name.replace('_name', '')} "
+                f"({_short(settings.get(name))} instead of {_short(result['settings'][name])}); choose another folder"
+            )
+    assert before is not None
+    return before.get("methods", [])
+
+
+def _entry(job: _Job, method: Preset, settings: dict[str, Any]) -> dict[str, Any]:
+    """One method over all seeds; a failure is part of the result, except where nothing can be written."""
+    entry: dict[str, Any] = {"name": method.name, "title": method.title, "method": repr(method.method or "plain")}
+    entry |= {"kl_weight": method.kl_weight, "metrics": {}, "corrupted": {}, "status": "done", "error": None}
+    try:
+        runs = [_seed(job, method, seed, settings) for seed in job.seeds]
+    except OSError:
+        raise
+    except (ValueError, TypeError, RuntimeError, ArithmeticError, NotImplementedError) as error:
+        return entry | {"status": "failed", "error": _short(f"{type(error).__name__}: {error}", 300)}
+    return entry | _join(runs)
+
+
+def _seed(job: _Job, method: Preset, seed: int, settings: dict[str, Any]) -> dict[str, Any]:
+    """Figures of one network: those of the folder where it is done already, else from training it."""
+    folder = job.out / method.name / f"seed{seed}"
+    # A preset that was changed is another method.
+    about = _plain({"settings": settings, "preset": repr(replace(method, where=None))})
+    done = _read(folder / _SEED_RESULT) if job.resume else None
+    if done is not None and done.get("about") == about:
+        return done
+    config = job.budget.config(method, seed, job.device)
+    model = make_model(job.dataset, method, seed, job.network, job.hidden)
+    likelihood, history = train(model, job.dataset, config, out=folder, resume=job.resume, progress=job.progress)
+    counts = summary(model)
+    run: dict[str, Any] = {
+        "about": about,
+        "parameters": counts.parameters,
+        "plain_parameters": counts.plain_parameters,
+        "overhead": counts.overhead,
+        "train_seconds": history.seconds,
+        "history": [{name: record[name] for name in _HISTORY if name in record} for record in history.records],
+    }
+    scale = job.dataset.normalisation.targets
+    target_std = 1.0 if scale is None else scale.std[0]
+    model.eval()
+    run |= measure_model(model, likelihood, job.evaluation, job.samples, target_std, job.dataset.class_names)
+    save_checkpoint(
+        folder, model, likelihood, job.dataset.schema, data=job.dataset.name, method=method.name, seed=seed,
+        samples=job.samples,
+    )  # fmt: skip
+    write_json(folder / _SEED_RESULT, run)
+    # The model is saved; what training needed to go on is not needed any more.
+    for name in (LAST, BEST):
+        (folder / name).unlink(missing_ok=True)
+    return run
+
+
+def _join(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    first = runs[0]
+    joined: dict[str, Any] = {name: first[name] for name in ("parameters", "plain_parameters", "overhead")}
+    joined |= {name: [run[name] for run in runs] for name in _PER_SEED}
+    joined["metrics"] = _lists([run["metrics"] for run in runs])
+    joined["corrupted"] = {s: _lists([run["corrupted"][s] for run in runs]) for s in first["corrupted"]}
+    if "ood" in first:
+        scores = _lists([{key: run["ood"][key] for key in ("auroc", "fpr95")} for run in runs])
+        joined["ood"] = {"name": first["ood"]["name"], **scores}
+    return joined | {name: first[name] for name in _FIRST_SEED if name in first}
+
+
+def _lists(values: list[dict[str, float]]) -> dict[str, list[float]]:
+    return {name: [value[name] for value in values] for name in values[0]}
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """The content of a JSON file; None where it is not there or cannot be used."""
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON gives it back."""
+    return json.loads(json.dumps(value))
+
+
+def _short(value: Any, most: int = 80) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= most else text[: most - 3] + "..."

@@ -1,0 +1,165 @@
+"""Test data that are not as the training data were: corrupted ever more, or of another kind altogether."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from leanbayes.corruptions import NAMES, corrupt
+from leanbayes.data import Dataset, load
+from leanbayes.data._dataset import Part
+
+SEVERITIES = (1, 2, 3, 4, 5)
+# Types that mean something on images of 8 x 8 pixels too: their constants are not counted in pixels.
+SMALL_TYPES = ("gaussian_noise", "impulse_noise", "brightness", "contrast", "fog")
+_SMALLEST = 16
+# Standard deviations of the noise on tables and series, in those of the training data, and shares of replaced words.
+_NOISE = (0.1, 0.2, 0.4, 0.7, 1.0)
+_WORDS = (0.05, 0.1, 0.2, 0.3, 0.5)
+_FIRST_WORD = 4
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What all models are measured on, scaled as the network takes it, on the CPU.
+
+    Attributes:
+        x: Test inputs.
+        y: Their targets; real ones in the units that the network is fitted to.
+        corrupted: Inputs and targets by severity.
+        shift: What the severities are, in words.
+        ood: Inputs from elsewhere, None where there are none.
+        ood_name: What those are.
+        images: Test images from 0 to 1, None where the inputs are none.
+        notes: What a reader of the figures should know.
+    """
+
+    x: Tensor
+    y: Tensor
+    corrupted: dict[int, tuple[Tensor, Tensor]]
+    shift: str
+    ood: Tensor | None
+    ood_name: str
+    images: Tensor | None
+    notes: tuple[str, ...] = ()
+
+
+def make_evaluation(dataset: Dataset, *, ood: str | None = None, limit: int = 10_000, shifted: int = 500) -> Evaluation:
+    """The test data of a comparison.
+
+    Args:
+        dataset: The data.
+        ood: Name or file of other data of the same shape; generated where None.
+        limit: Test examples used at most, evenly spaced.
+        shifted: Corrupted examples of each severity, shared out over the types, and examples from elsewhere, at most.
+
+    Returns:
+        The tensors, the same for every model.
+    """
+    if not len(dataset.test):
+        raise ValueError(f"{dataset.name} has no test examples to measure on; hold some out (test=0.2)")
+    part = _spaced(dataset.test, limit)
+    notes = () if len(part) == len(dataset.test) else (f"measured on {len(part)} of {len(dataset.test)} test examples",)
+    raw, scale = part.tensor(), dataset.normalisation
+    pixels = _pixels(raw, dataset) if dataset.inputs == "image" else None
+    corrupted, shift = _corrupted(dataset, part, shifted)
+    other, name = _outside(dataset, _spaced(part, shifted).tensor(), ood, shifted)
+    return Evaluation(
+        x=scale(raw),
+        y=scale.scale_targets(part.y),
+        corrupted=corrupted,
+        shift=shift,
+        ood=other,
+        ood_name=name,
+        images=pixels,
+        notes=notes,
+    )
+
+
+def _spaced(part: Part, limit: int) -> Part:
+    if len(part) <= limit:
+        return part
+    return part.take(torch.linspace(0, len(part) - 1, limit).round().long())
+
+
+def _pixels(raw: Tensor, dataset: Dataset) -> Tensor:
+    """Images from 0 to 1."""
+    low, span = _range(dataset)
+    return ((raw.float() - low) / span).clamp(0, 1)
+
+
+def _range(dataset: Dataset) -> tuple[float, float]:
+    """Least value and span of the training images; those of bytes and of floats from 0 to 1 are known."""
+    x = dataset.train.x
+    if not isinstance(x, Tensor) or x.dtype == torch.uint8:
+        return 0.0, 255.0
+    low, high = float(x.min()), float(x.max())
+    return (0.0, 1.0) if low >= 0 and high <= 1 else (low, (high - low) or 1.0)
+
+
+def _scaled_images(dataset: Dataset) -> Callable[[Tensor], Tensor]:
+    """From images from 0 to 1 to what the network takes."""
+    low, span = _range(dataset)
+    # Bytes are taken as parts of 255 by the normalisation itself.
+    return lambda images: dataset.normalisation(images if span == 255.0 else images * span + low)
+
+
+def _corrupted(dataset: Dataset, part: Part, count: int) -> tuple[dict[int, tuple[Tensor, Tensor]], str]:
+    """Inputs and targets by severity, and what was done to them."""
+    if dataset.inputs == "image":
+        return _corrupted_images(dataset, part, count)
+    few = _spaced(part, count)
+    raw, y = few.tensor(), dataset.normalisation.scale_targets(few.y)
+    generator = torch.Generator().manual_seed(0)
+    if dataset.inputs == "text":
+        texts = {s: (_replaced(raw, share, dataset, generator), y) for s, share in zip(SEVERITIES, _WORDS)}
+        return texts, f"words replaced: shares of {', '.join(map(str, _WORDS))}"
+    x = dataset.normalisation(raw)
+    noise = torch.randn(x.shape, generator=generator)
+    noisy = {s: (x + std * noise, y) for s, std in zip(SEVERITIES, _NOISE)}
+    return noisy, f"Gaussian noise of {', '.join(map(str, _NOISE))} standard deviations"
+
+
+def _corrupted_images(dataset: Dataset, part: Part, count: int) -> tuple[dict[int, tuple[Tensor, Tensor]], str]:
+    if dataset.shape[0] not in (1, 3):
+        return {}, "none: only images of 1 or 3 channels are corrupted"
+    names = SMALL_TYPES if min(dataset.shape[1:]) < _SMALLEST else NAMES
+    few = _spaced(part, max(1, count // len(names)))
+    images, scale = _pixels(few.tensor(), dataset), _scaled_images(dataset)
+    found = {s: scale(torch.cat([corrupt(images, name, s) for name in names])) for s in SEVERITIES}
+    return {s: (x, few.y.repeat(len(names))) for s, x in found.items()}, f"corruptions: {', '.join(names)}"
+
+
+def _replaced(ids: Tensor, share: float, dataset: Dataset, generator: torch.Generator) -> Tensor:
+    """A share of the words replaced by others, drawn evenly."""
+    chosen = (torch.rand(ids.shape, generator=generator) < share) & (ids >= _FIRST_WORD)
+    highest = _FIRST_WORD + (len(dataset.schema.vocabulary) or int(ids.max()) - _FIRST_WORD + 1)
+    return torch.where(chosen, torch.randint(_FIRST_WORD, highest, ids.shape, generator=generator), ids)
+
+
+def _outside(dataset: Dataset, raw: Tensor, ood: str | None, limit: int) -> tuple[Tensor | None, str]:
+    if ood is not None:
+        return _named(dataset, ood, limit)
+    generator = torch.Generator().manual_seed(1)
+    if dataset.inputs == "image":
+        images = _pixels(raw, dataset)
+        thirds = images.chunk(3)
+        mixed = thirds[-1].flatten(2)
+        order = torch.randperm(mixed.shape[2], generator=generator)
+        parts = [1 - thirds[0], torch.rand(thirds[min(1, len(thirds) - 1)].shape, generator=generator)]
+        parts.append(mixed[:, :, order].view_as(thirds[-1]))
+        return _scaled_images(dataset)(torch.cat(parts)), "inverted, shuffled and noise images"
+    if dataset.inputs == "text":
+        return _replaced(raw, 1.0, dataset, generator), "random words"
+    x = dataset.normalisation(raw)
+    return 3 * torch.randn(x.shape, generator=generator), "Gaussian inputs of 3 standard deviations"
+
+
+def _named(dataset: Dataset, ood: str, limit: int) -> tuple[Tensor, str]:
+    other = load(ood)
+    if other.shape != dataset.shape:
+        raise ValueError(f"the examples of {ood} have shape {other.shape}, but those of {dataset.name} {dataset.shape}")
+    return dataset.normalisation(_spaced(other.test, limit).tensor()), other.name

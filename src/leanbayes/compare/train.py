@@ -1,0 +1,136 @@
+"""Training of one method under the budget that all of them share."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from leanbayes._sampling import SeededRandom
+from leanbayes.compare.networks import build_network
+from leanbayes.compare.presets import Preset
+from leanbayes.data import Dataset
+from leanbayes.objectives import Categorical, Gaussian
+from leanbayes.objectives.likelihoods import Likelihood
+from leanbayes.training import History, TrainConfig, fit
+
+# Optimiser steps of the named budgets, and the most epochs that they may take.
+_STEPS = {"fast": (850, 40), "normal": (4000, 160)}
+_SMALL_DATA = 5000
+_EVALUATIONS = 10
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What every method may spend: the same passes over the same batches.
+
+    Attributes:
+        epochs: Passes over the training data.
+        batch_size: Examples of an optimiser step.
+        lr: Learning rate at the start; it falls to 0 along a cosine.
+        weight_decay: Decoupled weight decay of what has no prior.
+    """
+
+    epochs: int
+    batch_size: int = 64
+    lr: float = 2e-3
+    weight_decay: float = 1e-4
+
+    @classmethod
+    def of(cls, value: str | int | Budget, examples: int, batch_size: int | None = None) -> Budget:
+        """A budget from "fast" (about 850 optimiser steps, at most 40 epochs), "normal" (4000, 160) or epochs.
+
+        Example:
+            >>> Budget.of("fast", 1294).epochs, Budget.of(3, 1294).epochs
+            (40, 3)
+        """
+        if isinstance(value, Budget):
+            return value
+        size = batch_size or (64 if examples < _SMALL_DATA else 128)
+        if isinstance(value, str) and value not in _STEPS:
+            if not value.isdecimal():
+                raise ValueError(f"budget is {', '.join(_STEPS)} or a number of epochs, not {value!r}")
+            value = int(value)
+        if isinstance(value, str):
+            steps, most = _STEPS[value]
+            value = max(1, min(most, round(steps / math.ceil(examples / size))))
+        if isinstance(value, bool) or value < 1:
+            raise ValueError(f"budget needs at least one epoch, not {value!r}")
+        return cls(epochs=value, batch_size=size)
+
+    def config(self, preset: Preset, seed: int, device: str) -> TrainConfig:
+        """The settings of `fit` for one method."""
+        settings: dict[str, Any] = {
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "lr": self.lr,
+            "weight_decay": self.weight_decay,
+            "optimizer": "adamw",
+            "schedule": "cosine",
+            "kl_weight": preset.kl_weight,
+            "anneal": preset.anneal * self.epochs,
+            "valid_every": max(1, self.epochs // _EVALUATIONS),
+            "checkpoint_every": max(1, self.epochs // _EVALUATIONS),
+            "valid_samples": 4,
+            "device": device,
+            "seed": seed,
+        }
+        return TrainConfig(**settings | preset.train)
+
+
+def make_likelihood(dataset: Dataset) -> Likelihood:
+    """Classes, or real targets with a noise that is learned."""
+    return Gaussian("learned") if dataset.task == "regression" else Categorical()
+
+
+def make_model(
+    dataset: Dataset, preset: Preset, seed: int, network: str | None = None, hidden: Sequence[int] | None = None
+) -> nn.Module:
+    """A network with fresh weights and this method's distributions; the same for the same seed."""
+    with SeededRandom(seed):
+        return preset.convert(build_network(dataset.schema, network, hidden))
+
+
+def train(
+    model: nn.Module,
+    dataset: Dataset,
+    config: TrainConfig,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+    likelihood: Likelihood | None = None,
+) -> tuple[Likelihood, History]:
+    """Train a model on a data set.
+
+    Args:
+        model: A converted model or a plain one; trained in place.
+        dataset: The data.
+        config: How to train.
+        out: Folder for checkpoints and logs, see `fit`.
+        resume: Go on from the folder's last checkpoint.
+        progress: Whether to show a progress bar; None shows it on a terminal.
+        likelihood: How outputs explain targets; that of the task where None.
+
+    Returns:
+        The likelihood, the noise of a regression as it was learned, and what happened.
+    """
+    likelihood = make_likelihood(dataset) if likelihood is None else likelihood
+    data: dict[str, Any] = {"train": _examples(dataset, "train", config)}
+    if len(dataset.valid):
+        data["valid"] = _examples(dataset, "valid", config)
+    history = fit(model, data, config, out=out, resume=resume, likelihood=likelihood, progress=progress)
+    if isinstance(likelihood, Gaussian) and likelihood.log_precision is not None:
+        likelihood = Gaussian(float(likelihood.log_precision.detach().exp()))
+    return likelihood.to(next(model.parameters()).device), history
+
+
+def _examples(dataset: Dataset, name: Any, config: TrainConfig) -> Any:
+    """Tensors where the inputs are in memory, else batches that are read as they are needed."""
+    if isinstance(dataset.part(name).x, Tensor):
+        return dataset.ready(name)
+    return dataset.batches(name, config.batch_size, shuffle=name == "train", seed=config.seed)

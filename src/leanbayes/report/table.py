@@ -1,0 +1,116 @@
+"""The comparison table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from leanbayes.report.blocks import method
+from leanbayes.report.content import Comparison, Entry
+from leanbayes.report.markup import Markup, hidden, tag
+from leanbayes.report.measures import Measure
+
+_AFTER = ("auroc", "fpr95", "parameters", "overhead", "train_seconds", "predict_ms")
+
+
+def columns(comparison: Comparison) -> list[Measure]:
+    """The measures that at least one method has."""
+    keys = [*comparison.metrics, *_AFTER]
+    if comparison.having("parameters"):
+        keys.remove("overhead")  # it stands under the number
+    return [comparison.measure(key) for key in dict.fromkeys(keys) if comparison.having(key)]
+
+
+def comparison_table(comparison: Comparison) -> Markup:
+    """The table, with a button in each heading that sorts; scripts make it work."""
+    shown = columns(comparison)
+    best = {measure.key: best_value(measure, comparison.having(measure.key)) for measure in shown}
+    head = [_heading("method", "Method", "ascending", "text"), *(_measure_heading(measure) for measure in shown)]
+    rows = [_row(entry, shown, best) for entry in comparison.entries]
+    table = tag(
+        "table",
+        tag("caption", "Comparison of the methods", class_="sr"),
+        tag("thead", tag("tr", head)),
+        tag("tbody", rows),
+        id="comparison-table",
+    )
+    scroll = tag("div", table, class_="scroll", tabindex="0", role="region", aria_label="Comparison of the methods")
+    hint = tag("p", _hint(comparison), class_="hint")
+    return tag("div", hint, scroll, tag("p", class_="sr", role="status", id="sorted"), _failures(comparison))
+
+
+def best_value(measure: Measure, entries: Iterable[Entry]) -> float | None:
+    """The best mean of a measure; None where no direction is better or all are equal."""
+    means = [entry.measures[measure.key].mean for entry in entries]
+    if not measure.better or len(set(means)) < 2:
+        return None
+    return min(means, key=measure.cost)
+
+
+def _hint(comparison: Comparison) -> str:
+    spread = ""
+    if comparison.seeds > 1:
+        spread = f" Means over {comparison.seeds} seeds, ± the standard deviation."
+    return f"A star marks the best mean of each column; arrows tell which direction is better.{spread}"
+
+
+def _measure_heading(measure: Measure) -> Markup:
+    first = "descending" if measure.better == "higher" else "ascending"
+    return _heading(measure.key, measure.title, first, "number", measure)
+
+
+def _heading(key: str, title: str, first: str, class_: str, measure: Measure | None = None) -> Markup:
+    arrow = {"higher": "↑", "lower": "↓"}.get(measure.better or "", "") if measure else ""
+    direction = f", {measure.direction}" if measure and measure.direction else ""
+    button = tag(
+        "button",
+        title,
+        tag("span", f"\u00a0{arrow}", aria_hidden="true", class_="better") if arrow else None,
+        hidden(direction) if direction else None,
+        tag("span", aria_hidden="true", class_="order"),
+        type="button",
+        title=f"{measure.name}{direction}" if measure else "Sort by name",
+    )
+    return tag("th", button, scope="col", class_=class_, data_key=key, data_first=first, aria_sort="none")
+
+
+def _row(entry: Entry, shown: list[Measure], best: dict[str, float | None]) -> Markup:
+    failed = tag("span", "failed", class_="note") if entry.failed else None
+    name = tag("th", method(entry), failed, scope="row", data_value=entry.title)
+    cells = [_cell(entry, measure, best[measure.key]) for measure in shown]
+    return tag("tr", name, cells, data_method=str(entry.index), data_name=entry.name)
+
+
+def _cell(entry: Entry, measure: Measure, best: float | None) -> Markup:
+    spread = entry.measures.get(measure.key) if entry.failed is None else None
+    if spread is None:
+        return tag("td", tag("span", "–", aria_hidden="true"), hidden("no value"), class_="number")
+    is_best = spread.mean == best
+    star = tag("span", "★", aria_hidden="true", class_="star") if is_best else None
+    value = [star, measure.write(spread.mean), hidden(" (best)") if is_best else None]
+    return tag(
+        "td",
+        tag("strong", value) if is_best else value,
+        _below(entry, measure),
+        class_="number best" if is_best else "number",
+        data_value=repr(spread.mean),
+    )
+
+
+def _below(entry: Entry, measure: Measure) -> Markup | None:
+    std, overhead = entry.measures[measure.key].std, entry.mean("overhead")
+    if measure.key == "parameters" and overhead is not None:
+        return tag("span", f"{overhead:.2f}×", hidden(" the plain network's"), class_="std")
+    return tag("span", f"± {_std(measure, std)}", class_="std") if std is not None else None
+
+
+def _std(measure: Measure, std: float) -> str:
+    scaled = 100 * std if measure.style == "percent" else std
+    return f"{scaled:#.2g}".rstrip(".") if scaled < 99.5 else f"{scaled:,.0f}"
+
+
+def _failures(comparison: Comparison) -> Markup | None:
+    failed = [entry for entry in comparison.entries if entry.failed is not None]
+    if not failed:
+        return None
+    items = [tag("li", tag("strong", entry.title), ": ", entry.failed) for entry in failed]
+    return tag("div", tag("h3", "Methods that did not finish"), tag("ul", items), class_="failures")

@@ -1,0 +1,101 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from leanbayes.data import Schema, generate, load, read_new
+
+
+def saved(schema):
+    return Schema.from_json(json.loads(json.dumps(schema.to_json())))
+
+
+@pytest.fixture
+def trained(tmp_path):
+    return load(generate.write_table(tmp_path / "train.csv", colour=True, features=2), categories=["colour"])
+
+
+def test_new_rows_are_encoded_as_training_rows_were(tmp_path, trained):
+    # The same file again: every row must come out as in training.
+    x, y = read_new(tmp_path / "train.csv", saved(trained.schema))
+    rows = {tuple(row) for row in x.tolist()}
+    assert all(tuple(row) in rows for row in torch.cat([trained.train.x, trained.test.x]).tolist())
+    assert sorted(y.tolist()) == sorted(torch.cat([trained.train.y, trained.valid.y, trained.test.y]).tolist())
+
+
+def test_columns_may_come_in_another_order_without_the_target(tmp_path, trained):
+    (tmp_path / "new.csv").write_text("note,colour,x2,x1\nhello,green,2,1\n,violet,4,3\n")
+    x, y = read_new(tmp_path / "new.csv", trained.schema)
+    assert y is None and x.tolist() == [[1, 2, 0, 1, 0], [3, 4, 0, 0, 0]]
+    assert trained.normalisation(x).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("x1,colour\n1,red\n", "new.csv lacks the columns 'x2', which the network was trained on"),
+        ("x1,x2,colour\n1,a,red\n", r"column 'x2' of new.csv holds text \('a' in row 1\)$"),
+        ("x1,x2,colour\n1,,red\n", "column 'x2' of new.csv misses 1 values"),
+        ("x1,x2,colour\n1,inf,red\n", "column 'x2' of new.csv holds an infinite number"),
+    ],
+)
+def test_tables_that_do_not_fit(tmp_path, trained, content, message):
+    (tmp_path / "new.csv").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        read_new(tmp_path / "new.csv", trained.schema)
+
+
+def test_missing_values_are_allowed_where_training_had_them(tmp_path):
+    trained = load(generate.write_table(tmp_path / "a.csv", features=2, missing=9), missing="mean")
+    (tmp_path / "new.csv").write_text("x1,x2\n,7\n")
+    x, _ = read_new(tmp_path / "new.csv", saved(trained.schema))
+    assert trained.normalisation(x)[0, 0] == 0
+
+
+def test_options_of_the_file_are_remembered(tmp_path):
+    (tmp_path / "a.csv").write_text("".join(f"{i};{i % 7};{i + 0.5}\n" for i in range(30)))
+    schema = load(tmp_path / "a.csv", header=False).schema
+    (tmp_path / "new.csv").write_text("1;2\n3;4\n")
+    assert read_new(tmp_path / "new.csv", saved(schema))[0].tolist() == [[1, 2], [3, 4]]
+
+
+def test_classes_of_the_target(tmp_path):
+    schema = load(generate.write_table(tmp_path / "a.csv", features=1, task="classification")).schema
+    (tmp_path / "new.csv").write_text("x1,y\n1,low\n2,high\n")
+    assert read_new(tmp_path / "new.csv", schema)[1].tolist() == [1, 0]
+    (tmp_path / "new.csv").write_text("x1,y\n1,low\n2,middle\n")
+    with pytest.raises(ValueError, match="the target 'y' of new.csv holds 'middle', which training did not have"):
+        read_new(tmp_path / "new.csv", schema)
+
+
+def test_arrays(tmp_path):
+    schema = load("digits").schema
+    np.savez(tmp_path / "new.npz", x=np.zeros((2, 1, 8, 8), np.float32), y=np.array([3, 4]))
+    x, y = read_new(tmp_path / "new.npz", schema)
+    assert x.shape == (2, 1, 8, 8) and y.tolist() == [3, 4]
+    np.savez(tmp_path / "new.npz", x=np.zeros((2, 1, 9, 8)))
+    with pytest.raises(ValueError, match=r"has inputs of shape \(1, 9, 8\), but the network takes \(1, 8, 8\)"):
+        read_new(tmp_path / "new.npz", schema)
+    np.savez(tmp_path / "new.npz", x=np.zeros((1, 8, 8), np.uint8), y=np.array([10]))
+    with pytest.raises(ValueError, match="from 0 to 9, but label 10"):
+        read_new(tmp_path / "new.npz", schema)
+    np.savez(tmp_path / "new.npz", z=np.zeros(1))
+    with pytest.raises(ValueError, match="new.npz lacks the array 'x'; it holds z"):
+        read_new(tmp_path / "new.npz", schema)
+
+
+def test_texts(tmp_path):
+    data = generate.dataset("imdb", length=6)
+    word = data.schema.vocabulary[0]
+    (tmp_path / "new.txt").write_text(f"{word.upper()}, unheard!\n{word}\n")
+    x, y = read_new(tmp_path / "new.txt", saved(data.schema))
+    assert y is None and x.tolist() == [[1, 4, 2, 0, 0, 0], [1, 4, 0, 0, 0, 0]]
+
+
+def test_files_of_another_kind(tmp_path):
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    with pytest.raises(ValueError, match="inputs of the kind 'image' are not read from a.csv; use an NPZ file"):
+        read_new(tmp_path / "a.csv", load("digits").schema)
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        read_new(tmp_path / "b.csv", load("digits").schema)

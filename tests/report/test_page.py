@@ -1,0 +1,188 @@
+import copy
+import html.parser
+import json
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from leanbayes.report.content import parse
+from leanbayes.report.page import render
+from tests.report import fake
+
+PLOTS = ["quality-cost", "calibration-parameters", "reliability", "severity", "entropy", "examples", "training"]
+HOSTILE = "<img src=x onerror=alert(1)>\"'&</script><script>alert(2)</script>"
+
+
+class Page(html.parser.HTMLParser):
+    """What a test asks about a page; fails on elements that are not closed."""
+
+    VOID = frozenset({"meta", "img", "input", "br"})
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.elements, self.headings = [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if re.fullmatch(r"h\d", tag):
+            self.headings.append(int(tag[1]))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def all(self, name, key=None):
+        return [attrs for tag, attrs in self.elements if tag == name and (key is None or key in attrs)]
+
+    @property
+    def plots(self):
+        return [attrs["data-plot"] for attrs in self.all("figure", "data-plot")]
+
+
+def page(content):
+    return Page(render(parse(content)))
+
+
+@pytest.fixture(scope="module")
+def full():
+    return render(parse(fake.comparison()))
+
+
+def test_every_plot_is_there(full):
+    assert Page(full).plots == PLOTS
+
+
+def test_nothing_comes_from_outside(full):
+    assert not re.search(r"https?://|@import|url\(", full)
+    found = Page(full)
+    assert not found.all("link") and not found.all("iframe")
+    assert not [attrs for attrs in found.all("script") if "src" in attrs]
+    assert all(attrs["src"].startswith("data:image/png;base64,") for attrs in found.all("img"))
+
+
+def test_structure_for_screen_readers(full):
+    found = Page(full)
+    for landmark in ("header", "nav", "main", "footer"):
+        assert len(found.all(landmark)) == 1
+    assert found.headings[0] == 1 and found.headings.count(1) == 1
+    assert all(after - before <= 1 for before, after in zip(found.headings, found.headings[1:]))
+    pictures = re.findall(r"<svg.*?</svg>", full, re.DOTALL)
+    for picture in map(ET.fromstring, pictures):
+        hidden = picture.get("aria-hidden") == "true"
+        assert hidden or (picture.get("role") == "img" and picture[0].tag == "title" and picture[1].tag == "desc")
+    ids = [attrs["id"] for _, attrs in found.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    targets = [attrs["href"].removeprefix("#") for attrs in found.all("a", "href")]
+    assert set(targets) <= set(ids)
+    assert all("alt" in attrs for attrs in found.all("img"))
+    assert all(attrs.get("scope") in ("row", "col") for attrs in found.all("th"))
+
+
+def test_no_number_is_broken(full):
+    assert not re.search(r"\b(nan|inf|None)\b", re.sub(r"<(script|style)>.*?</\1>", "", full, flags=re.DOTALL))
+
+
+def hostile(value):
+    if isinstance(value, str):
+        return value if value in ("classification", "done") else HOSTILE
+    if isinstance(value, list):
+        return [hostile(item) for item in value]
+    if isinstance(value, dict):
+        return {key: hostile(item) for key, item in value.items()}
+    return value
+
+
+def test_every_string_is_escaped():
+    content = hostile(fake.comparison(methods=2))
+    content["versions"] = {HOSTILE: HOSTILE}
+    content["metrics"] = ["accuracy", HOSTILE]
+    for method in content["methods"]:
+        method["error"] = None
+        method["metrics"][HOSTILE] = [0.5]
+        method["corrupted"]["1"][HOSTILE] = [0.5]
+        method["examples"]["certain"][0]["probs"] = {HOSTILE: 1.0}
+    content["methods"].append({"name": HOSTILE, "status": "failed", "error": HOSTILE})
+    text = render(parse(content))
+    assert "<img src=x" not in text and "onerror=alert(1)>" not in text
+    assert text.count("<script>") == 1
+    found = page(content)
+    assert not [attrs for _, attrs in found.elements if any(key.startswith("on") for key in attrs)]
+
+
+@pytest.mark.parametrize(
+    ("key", "plot"),
+    [
+        ("corrupted", "severity"),
+        ("entropy", "entropy"),
+        ("reliability", "reliability"),
+        ("history", "training"),
+        ("examples", "examples"),
+    ],
+)
+def test_a_missing_part_is_left_out(key, plot):
+    content = fake.comparison(methods=3)
+    for method in content["methods"]:
+        del method[key]
+    assert page(content).plots == [name for name in PLOTS if name != plot]
+
+
+def test_every_key_may_be_missing():
+    content = fake.comparison(methods=1)
+    for key in content:
+        if key != "methods":
+            page({k: v for k, v in content.items() if k != key})
+    for key in content["methods"][0]:
+        for value in ("absent", "text", [None], {"x": None}):
+            changed = copy.deepcopy(content)
+            for method in changed["methods"]:
+                method[key] = value
+                if value == "absent":
+                    del method[key]
+            page(changed)
+
+
+def test_the_least_there_can_be():
+    assert page({"methods": [{}]}).plots == []
+
+
+def test_regression():
+    found = page(fake.comparison(task="regression"))
+    assert found.plots == ["quality-cost", "calibration-parameters", "training"]
+    keys = [attrs["data-key"] for attrs in found.all("th", "data-key")]
+    assert keys == ["method", "rmse", "lpd", "coverage", "width", "parameters", "train_seconds", "predict_ms"]
+
+
+def test_best_values_are_marked_in_words():
+    content = fake.comparison(methods=3)
+    text = render(parse(content))
+    row = text[text.index('data-name="deep_ensemble"') :]
+    assert "★" in row and " (best)" in row
+    assert text.count("★") == text.count(" (best)")
+
+
+def test_a_failed_method_is_shown_with_its_reason():
+    content = fake.comparison(methods=3)
+    content["methods"][2] |= {"status": "failed", "error": "the loss is not finite"}
+    text = render(parse(content))
+    assert "Methods that did not finish" in text and "the loss is not finite" in text
+    row = text[text.index('data-name="deep_ensemble"') :].partition("</tr>")[0]
+    assert "data-value" not in row.partition("</th>")[2]
+
+
+def test_one_method_and_one_seed():
+    content = json.loads(json.dumps(fake.comparison(methods=1, seeds=1)))
+    assert page(content).plots == PLOTS
+
+
+def test_constant_values():
+    content = fake.comparison(methods=2)
+    for method in content["methods"]:
+        method |= {"metrics": {"accuracy": [1.0], "nll": [0.0], "ece": [0.0]}, "predict_ms_per_example": [0.0]}
+        method["history"] = [{"epoch": 1, "nll": 0.0}, {"epoch": 2, "nll": 0.0}]
+        method["entropy"] = {"edges": [0, 1], "in": [0], "out": [0]}
+    page(content)
