@@ -1,4 +1,4 @@
-"""Training through the engine against a bare loop: ``python -m benchmarks.training [--device cuda] [--out results]``."""
+"""Training through the engine against a bare loop: ``python -m benchmarks.training [--device cuda] [--out FOLDER]``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """The posterior families that the tests of layers and conversion go through."""
 
+import pytest
+
 import leanbayes as lb
 
 # Families whose means are the plain weights themselves.
@@ -69,3 +71,8 @@ def everywhere(name, module):
 def folding(name, module):
     """All layers but tables of positions, whose input has one row however many examples there are."""
     return not name.endswith(("wpe", "position_embeddings", "token_type_embeddings"))
+
+
+def marked(pairs, quick):
+    """Parameters of a test, those slow that are not `quick(*pair)`."""
+    return [pytest.param(*pair, marks=() if quick(*pair) else pytest.mark.slow) for pair in pairs]

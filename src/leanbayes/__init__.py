@@ -1,5 +1,8 @@
 """Parameter-efficient Bayesian neural networks for PyTorch."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from leanbayes import models, nn, ops
 from leanbayes._kl import kl, register_kl
 from leanbayes._predict import predict
@@ -47,6 +50,10 @@ from leanbayes.priors import (
     StudentT,
 )
 
+if TYPE_CHECKING:
+    from leanbayes import corruptions, data, metrics, report, training
+    from leanbayes.learn import BayesClassifier, BayesRegressor
+
 __version__ = "0.1.0.dev0"
 
 __all__ = [
@@ -55,6 +62,8 @@ __all__ = [
     "ELBO",
     "EMP",
     "BatchEnsemble",
+    "BayesClassifier",
+    "BayesRegressor",
     "Bernoulli",
     "Categorical",
     "Cauchy",
@@ -84,10 +93,13 @@ __all__ = [
     "VariationalDropout",
     "bayesianize",
     "checkpoint_contexts",
+    "corruptions",
     "current_sampling",
+    "data",
     "fold",
     "kl",
     "load",
+    "metrics",
     "models",
     "named",
     "nn",
@@ -103,9 +115,27 @@ __all__ = [
     "register_op",
     "register_posterior",
     "register_prior",
+    "report",
     "sampling",
     "save",
     "split",
     "summary",
+    "training",
     "types",
 ]
+
+# What needs more than torch, or is not needed to train and predict, is imported when it is first used.
+_LAZY_PACKAGES = ("corruptions", "data", "metrics", "report", "training")
+_LAZY_NAMES = {"BayesClassifier": "leanbayes.learn", "BayesRegressor": "leanbayes.learn"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY_PACKAGES:
+        return importlib.import_module(f"leanbayes.{name}")
+    if name in _LAZY_NAMES:
+        return getattr(importlib.import_module(_LAZY_NAMES[name]), name)
+    raise AttributeError(f"module 'leanbayes' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import leanbayes as lb
-from tests.families import ALL, LAYERWISE, ONE_OF_EACH, everywhere
+from tests.families import ALL, LAYERWISE, ONE_OF_EACH, everywhere, marked
 from tests.networks import RECURRENT, SmallNet, build
 
 # The compiler asks for the gradient of a hook's argument; that torch warns of it is between the two.
@@ -65,7 +65,7 @@ def assert_trains(model, backend, **options):
 QUICK = ("mean_field", "rank1", "emp")
 
 
-@pytest.mark.parametrize("family", [pytest.param(f, marks=() if f in QUICK else pytest.mark.slow) for f in ALL])
+@pytest.mark.parametrize("family", marked([(f,) for f in ALL], lambda f: f in QUICK))
 def test_a_train_step(family):
     first, second = assert_trains(make(family), "aot_eager")
     if "batch_ensemble" not in family and family != "ensemble":

@@ -6,21 +6,24 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes.testing import assert_folds
-from tests.families import ENSEMBLES, LAYERWISE, NOT_RECURRENT, everywhere, folding
+from tests.families import ENSEMBLES, LAYERWISE, NOT_RECURRENT, ONE_OF_EACH, everywhere, folding, marked
 from tests.networks import NETWORKS, RECURRENT, build
 
 SERVED = [(n, f) for n in NETWORKS for f in LAYERWISE if not (f in NOT_RECURRENT and n in RECURRENT)]
 
 
-@pytest.mark.parametrize(("network", "family"), SERVED)
+def quick(network, family):
+    return network in ("small", "lstm", "gpt2") or network != "resnet18" and family in ONE_OF_EACH
+
+
+@pytest.mark.parametrize(("network", "family"), marked(SERVED, quick))
 def test_layers(network, family):
     model, inputs = build(network)
     model = lb.bayesianize(model, LAYERWISE[family], where=folding)
     assert_folds(model, inputs, batch_dim=1 if network == "transformer_time_first" else 0)
 
 
-@pytest.mark.parametrize("family", ENSEMBLES)
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(("network", "family"), marked([(n, f) for n in NETWORKS for f in ENSEMBLES], quick))
 def test_ensembles(network, family):
     model, inputs = build(network)
     model = lb.bayesianize(model, ENSEMBLES[family])

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import leanbayes as lb
-from tests.families import CLOSE, EXACT, NOT_RECURRENT, everywhere
+from tests.families import CLOSE, EXACT, NOT_RECURRENT, everywhere, marked
 from tests.networks import NETWORKS, RECURRENT, build
 
 SERVED = [(n, f) for n in NETWORKS for f in CLOSE if not (f in NOT_RECURRENT and n in RECURRENT)]
@@ -30,8 +30,11 @@ def same_states(first, second):
     return list(first) == list(second) and all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.parametrize("family", EXACT)
-@pytest.mark.parametrize("network", NETWORKS)
+def quick(network, family):
+    return network != "resnet18" or family in ("mean_field", "rank1", "emp")
+
+
+@pytest.mark.parametrize(("network", "family"), marked([(n, f) for n in NETWORKS for f in EXACT], quick))
 def test_bit_for_bit(network, family):
     plain, inputs = build(network)
     expected = run(plain, inputs)
@@ -45,7 +48,7 @@ def test_bit_for_bit(network, family):
     assert torch.equal(run(point, inputs), expected)
 
 
-@pytest.mark.parametrize(("network", "family"), SERVED)
+@pytest.mark.parametrize(("network", "family"), marked(SERVED, quick))
 def test_patches_are_close(network, family):
     plain, inputs = build(network)
     expected = run(plain, inputs)

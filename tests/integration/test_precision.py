@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import leanbayes as lb
-from tests.families import ALL, ENSEMBLES, LAYERWISE, NOT_RECURRENT, folding
+from tests.families import ALL, ENSEMBLES, LAYERWISE, NOT_RECURRENT, ONE_OF_EACH, folding, marked
 from tests.networks import RECURRENT, SmallNet, build
 
 NETWORKS = ("small", "lstm", "cells", "transformer", "bert", "convnext")
@@ -28,7 +28,11 @@ def assert_trains(model, inputs, n=1, batch_dim=0):
     return output
 
 
-@pytest.mark.parametrize(("network", "family"), SERVED)
+def quick(network, family):
+    return network == "small" or family in ONE_OF_EACH
+
+
+@pytest.mark.parametrize(("network", "family"), marked(SERVED, quick))
 def test_autocast(network, family):
     plain, inputs = build(network)
     model = lb.bayesianize(plain, LAYERWISE[family], where=folding).train()
@@ -59,7 +63,7 @@ IN_HALF = [pair for pair in SERVED if pair != ("lstm", "rank1_halfcauchy")]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize(("network", "family"), IN_HALF)
+@pytest.mark.parametrize(("network", "family"), marked(IN_HALF, quick))
 def test_half(network, family, dtype):
     plain, inputs = build(network)
     model = lb.bayesianize(plain, LAYERWISE[family], where=folding).train().to(dtype)

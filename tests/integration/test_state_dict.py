@@ -9,7 +9,7 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes.parameter import RandomParameter
-from tests.families import ALL, CLOSE, ENSEMBLES, EXACT, LAYERWISE, NOT_RECURRENT, everywhere
+from tests.families import ALL, CLOSE, ENSEMBLES, EXACT, LAYERWISE, NOT_RECURRENT, everywhere, marked
 from tests.networks import NETWORKS, RECURRENT, SmallNet, build
 
 X = torch.randn(3, 2, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -29,10 +29,7 @@ def no_fused_attention():
     torch.backends.mha.set_fastpath_enabled(True)
 
 
-@pytest.mark.parametrize(
-    ("network", "family"),
-    [pytest.param(n, f, marks=() if n in QUICK else pytest.mark.slow) for n, f in SERVED],
-)
+@pytest.mark.parametrize(("network", "family"), marked(SERVED, lambda n, f: n in QUICK))
 def test_a_plain_checkpoint_moves_the_means(network, family):
     trained, inputs = build(network, seed=1)
     method = (EXACT | CLOSE)[family]

@@ -8,6 +8,7 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes.posteriors.variational_dropout import VariationalDropoutPosterior
+from tests.families import marked
 from tests.networks import NETWORKS, RECURRENT, build
 
 SILENT = {
@@ -50,8 +51,11 @@ def assert_draws_the_original(plain, model, inputs, batch_dim, **options):
             torch.testing.assert_close(folded, expected.expand(2, *expected.shape), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("family", "estimator"), [(f, e) for f, (_, names) in SILENT.items() for e in names])
-@pytest.mark.parametrize("network", FEEDFORWARD)
+CASES = [(n, f, e) for n in FEEDFORWARD for f, (_, names) in SILENT.items() for e in names]
+QUICK = ("small", "transformer_time_first", "gpt2", "convnext")
+
+
+@pytest.mark.parametrize(("network", "family", "estimator"), marked(CASES, lambda n, f, e: n in QUICK))
 def test_every_estimator(network, family, estimator):
     plain, inputs = build(network)
     model = lb.bayesianize(copy.deepcopy(plain), SILENT[family][0], where=maps)

@@ -22,7 +22,7 @@ from leanbayes.methods import Method, check_count, check_number, check_positive
 from leanbayes.models.mlp import MLP
 from leanbayes.objectives import ELBO
 from leanbayes.objectives.likelihoods import Likelihood
-from leanbayes.posteriors import Rank1
+from leanbayes.posteriors import MeanField
 
 Array = NDArray[Any]
 
@@ -34,6 +34,7 @@ class BayesEstimator(BaseEstimator):
     """Settings, training and prediction; see `BayesClassifier` and `BayesRegressor`."""
 
     n_features_in_: int
+    feature_names_in_: Array
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class BayesEstimator(BaseEstimator):
         *,
         hidden: Sequence[int] = (64, 64),
         module: Callable[[int, int], nn.Module] | None = None,
-        epochs: int = 100,
+        epochs: int = 200,
         batch_size: int = 32,
         lr: float = 1e-2,
         weight_decay: float = 1e-4,
@@ -95,7 +96,7 @@ class BayesEstimator(BaseEstimator):
         mean_weight = float(weights.mean())
         counts = torch.as_tensor(weights / mean_weight, dtype=torch.float32, device=device)
         with SeededRandom(int(random.randint(2**31 - 1))):
-            model = bayesianize(self._network(outputs), Rank1(random_sign=0.5) if self.method is None else self.method)
+            model = bayesianize(self._network(outputs), MeanField() if self.method is None else self.method)
             elbo = ELBO(model, len(X), likelihood, _scaled(self.kl_weight, 1 / mean_weight)).to(device)
             self.loss_curve_ = self._loop(elbo, inputs, targets, counts)
         # Subsets give the same predictions up to rounding, which double precision makes negligible; Apple's GPUs

@@ -22,8 +22,7 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
     the same ones at every call and for every row. Torch's generators are left untouched.
 
     Args:
-        method: Any method of leanbayes, or an ordered mapping of rules to methods; None is
-            ``Rank1(components=4, random_sign=0.5)``.
+        method: Any method of leanbayes, or an ordered mapping of rules to methods; None is ``MeanField()``.
         hidden: Units of the hidden layers of the multilayer perceptron.
         module: Builds another network: ``(in_features, outputs) -> nn.Module``; `hidden` is then not used.
         epochs: Passes through the distinct training examples; the learning rate falls to zero along half a cosine.

@@ -9,7 +9,7 @@ from leanbayes.training.history import History
 from leanbayes.training.weights import load_weights
 
 if TYPE_CHECKING:
-    from leanbayes.training.lightning_module import LitELBO
+    from leanbayes.training.lightning_module import ELBOSteps as LitELBO
 
 __all__ = [
     "EpochEnd",
@@ -26,7 +26,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # Importing Lightning takes seconds, and one device does not need it.
     if name == "LitELBO":
-        from leanbayes.training.lightning_module import LitELBO
+        from leanbayes.training.lightning_module import lit_elbo
 
-        return LitELBO
+        return lit_elbo()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,7 +13,18 @@ from leanbayes.methods import check_choice, check_count, check_number, check_pos
 
 # A run may be continued with other values of these: they do not change what a step does.
 _FREE_TO_CHANGE = frozenset(
-    "patience monitor min_delta restore_best device compile checkpoint_every checkpoint_steps log_every tensorboard".split()
+    {
+        "patience",
+        "monitor",
+        "min_delta",
+        "restore_best",
+        "device",
+        "compile",
+        "checkpoint_every",
+        "checkpoint_steps",
+        "log_every",
+        "tensorboard",
+    }
 )
 
 

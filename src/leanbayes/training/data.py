@@ -60,6 +60,7 @@ class Source(ABC):
 
     def load_state(self, state: Any) -> None:
         """Go on from a `state`; the next `begin` then starts there."""
+        assert state is None
 
 
 def split_data(data: Any) -> tuple[Any, Any]:
@@ -167,11 +168,11 @@ class TensorSource(Source):
         self.used = self._used(count, drop_last)
         self.share = -(-self.size // place.world)
         self.batches = -(-self.used // (self.share * place.world))
-        stay = _fits(place.device, (x, y, weights))
-        self.x, self.y, self.weights = (
-            None if part is None else map_rows(part, lambda t: t.to(place.device) if stay else t)
-            for part in (x, y, weights)
-        )
+        if _fits(place.device, (x, y, weights)):
+            x = map_rows(x, lambda t: t.to(place.device))
+            y = y.to(place.device)
+            weights = None if weights is None else weights.to(place.device)
+        self.x, self.y, self.weights = x, y, weights
         self._generator = torch.Generator(place.device) if augment is not None else None
 
     def _used(self, count: int, drop_last: bool) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 from pathlib import Path
@@ -31,7 +32,7 @@ def prepare_folder(out: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes | memoryview) -> None:
     """Write beside the file, put it on the disk, then move it into place."""
     temporary = _temporary(path)
     try:
@@ -60,7 +61,7 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
     # In memory first: what torch raises when it cannot write a file does not say why.
     buffer = io.BytesIO()
     torch.save(state, buffer)
-    write_bytes(path, buffer.getbuffer())  # pyright: ignore[reportArgumentType]
+    write_bytes(path, buffer.getbuffer())
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -84,7 +85,7 @@ def append_line(path: Path, line: str) -> None:
             content = f"{line}\n".encode()
             try:
                 if os.write(handle, content) != len(content):
-                    raise OSError(28, os.strerror(28))
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             except OSError:
                 os.ftruncate(handle, before)
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -18,37 +19,20 @@ from leanbayes.training.optimizers import make_optimizer
 from leanbayes.training.schedules import kl_weight, learning_rate
 
 
-def _lightning() -> Any:
-    """Lightning under the name that is in use: a Trainer takes no module of the other."""
-    names = ("lightning.pytorch", "pytorch_lightning")
-    for name in sorted(names, key=lambda name: name not in sys.modules):
-        try:
-            return import_module(name)
-        except ImportError:
-            continue
-    raise ImportError("LitELBO needs Lightning: pip install leanbayes[train]")
-
-
-class LitELBO(_lightning().LightningModule):
-    """A LightningModule around the ELBO of a model.
+class ELBOSteps:
+    """A LightningModule around the ELBO of a model; `leanbayes.training.LitELBO` joins it with Lightning's class.
 
     The Trainer decides epochs, devices, precision, clipping, accumulation and checkpoints; of the configuration the
-    optimiser, the schedules and the objective's settings are used. Batches are as `fit` takes them from loaders.
+    optimiser, the schedules and the objective's settings are used. Batches are as `fit` takes them from loaders. Logs
+    ``loss``, ``nll`` and ``kl``, and for validation data ``valid_nll`` and ``valid_accuracy``.
 
     Args:
         model: A converted model or a plain one.
         dataset_size: Number of training examples over all processes.
         config: Optimiser, schedules and objective.
         likelihood: How outputs explain targets, classes where None.
-        steps_per_epoch: Optimiser steps of an epoch, in which warm-up and annealing are counted; needed for them.
-
-    Example:
-        >>> import torch, leanbayes as lb
-        >>> from leanbayes.training import LitELBO, TrainConfig
-        >>> model = lb.bayesianize(torch.nn.Linear(2, 2), lb.MeanField())
-        >>> module = LitELBO(model, dataset_size=64, config=TrainConfig(lr=0.05))
-        >>> module.training_step((torch.randn(8, 2), torch.randint(2, (8,))), 0).shape
-        torch.Size([])
+        steps_per_epoch: Optimiser steps of an epoch, in which warm-up, schedules and annealing are counted; needed
+            where there are such.
     """
 
     def __init__(
@@ -87,8 +71,7 @@ class LitELBO(_lightning().LightningModule):
         """The loss of a batch; logs it with its parts."""
         x, y, weights = unpack(batch)
         terms = self.elbo(x, y, weights=weights)
-        if self._trainer is not None:
-            self.log_dict({"loss": terms.loss, "nll": terms.nll, "kl": terms.kl}, batch_size=y.shape[0])
+        self._note({"loss": terms.loss, "nll": terms.nll, "kl": terms.kl}, y)
         return terms.loss
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
@@ -96,9 +79,8 @@ class LitELBO(_lightning().LightningModule):
         x, y, weights = unpack(batch)
         with evaluating(self.elbo, self.config.valid_samples):
             outputs = self.elbo(x, y).outputs
-        nll, count, *right = score(self.elbo.likelihood, outputs, y, weights).tolist()
-        values = {"valid_nll": nll / count} | ({"valid_accuracy": right[0] / count} if right else {})
-        self.log_dict(values, batch_size=y.shape[0], sync_dist=True)
+        nll, count, *right = score(self.elbo.likelihood, outputs, y, weights)
+        self._note({"valid_nll": nll / count} | ({"valid_accuracy": right[0] / count} if right else {}), y)
 
     def configure_optimizers(self) -> Any:
         """The configuration's optimiser and learning-rate schedule, stepped with the optimiser."""
@@ -107,3 +89,22 @@ class LitELBO(_lightning().LightningModule):
             return optimizer
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(self.config, self.steps_per_epoch))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def _note(self, values: dict[str, Tensor], y: Tensor) -> None:
+        module: Any = self
+        module.log_dict({name: value.float() for name, value in values.items()}, batch_size=y.shape[0], sync_dist=True)
+
+
+@cache
+def lit_elbo() -> type:
+    """The class `LitELBO`; made when it is first asked for, since importing Lightning takes seconds."""
+    names = ("lightning.pytorch", "pytorch_lightning")
+    # The name that is in use: a Trainer takes no module of the other.
+    for name in sorted(names, key=lambda name: name not in sys.modules):
+        try:
+            base = import_module(name).LightningModule
+        except ImportError:
+            continue
+        about = {"__module__": "leanbayes.training", "__doc__": ELBOSteps.__doc__}
+        return type("LitELBO", (ELBOSteps, base), about)
+    raise ImportError("LitELBO needs Lightning: pip install leanbayes[train]")

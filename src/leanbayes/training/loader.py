@@ -53,12 +53,13 @@ class LoaderSource(Source):
         if self._resumed:
             self._resumed = False
             return self._prepare(iter(self.loader), epoch, start)
-        sampler = getattr(self.loader, "sampler", None)
-        for part in (self.loader, sampler, getattr(self.loader, "batch_sampler", None)):
+        names = ("sampler", "batch_sampler")
+        for part in (self.loader, *(getattr(self.loader, name, None) for name in names)):
             if hasattr(part, "set_epoch"):
-                part.set_epoch(epoch)
-            if isinstance(getattr(part, "generator", None), torch.Generator):
-                part.generator.manual_seed(derive(self.seed, "order", epoch))
+                part.set_epoch(epoch)  # pyright: ignore
+            generator = getattr(part, "generator", None)
+            if isinstance(generator, torch.Generator):
+                generator.manual_seed(derive(self.seed, "order", epoch))
         # Samplers draw their seed when the first batch is asked for.
         with SeededRandom(derive(self.seed, "order", epoch)):
             items = _Started(self.loader)
@@ -78,15 +79,17 @@ class LoaderSource(Source):
 
     def _prepare(self, items: Iterator[Any], epoch: int, start: int) -> Iterator[Batch]:
         for number, item in enumerate(items, start):
-            x, y, weights = (
-                None if part is None else map_rows(part, lambda t: t.to(self.place.device, non_blocking=True))
-                for part in unpack(item)
-            )
+            x, y, weights = unpack(item)
+            x = map_rows(x, self._move)
             if self.augment is not None:
                 assert self._generator is not None
                 self._generator.manual_seed(derive(self.seed, "augment", epoch, number, self.place.rank))
                 x = self.augment(x, self._generator)
-            yield Batch(x, y, weights, rows(x, current_sampling().batch_dim))
+            weights = None if weights is None else self._move(weights)
+            yield Batch(x, self._move(y), weights, rows(x, current_sampling().batch_dim))
+
+    def _move(self, t: Tensor) -> Tensor:
+        return t.to(self.place.device, non_blocking=True)
 
 
 class _Started:
@@ -116,8 +119,7 @@ def unpack(item: Any) -> tuple[Any, Tensor, Tensor | None]:
             if key in item:
                 return {name: value for name, value in item.items() if name != key}, item[key], None
     elif isinstance(item, (tuple, list)) and len(item) in (2, 3) and isinstance(item[1], Tensor):
-        x, y, weights = (*item, None)[:3]
-        return x, y, weights
+        return item[0], item[1], item[2] if len(item) == 3 else None
     raise TypeError(
         f"a batch is (x, y), (x, y, weights) or a mapping with 'labels', not {type(item).__name__}"
         + (f" of {len(item)}" if isinstance(item, (tuple, list)) else "")

@@ -1,0 +1,32 @@
+"""Errors in one sentence, in the words of the command line."""
+
+from __future__ import annotations
+
+import re
+
+# What the library calls an argument, and how it is written on the command line.
+_SPELLINGS = (
+    (re.compile(r"\b(categories|drop)=\['([^']*)'\]"), r"--\1 '\2'"),
+    (re.compile(r"\b(missing|task|target|normalise)='(\w+)'"), r"--\1 \2"),
+    (re.compile(r"\b(resume|download)=True"), r"--\1"),
+    (re.compile(r"\b(test|valid)=(0?\.\d+)"), r"--\1 \2"),
+)
+_EXPECTED = (ValueError, TypeError, OSError, ImportError, ArithmeticError, MemoryError)
+
+
+class UsageError(ValueError):
+    """Something that the user can put right by another argument."""
+
+
+def sentence(error: Exception) -> str:
+    """What went wrong and what to do, on one line."""
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or "out of memory" in text:
+        return f"the memory is full ({text or type(error).__name__}); use a smaller --batch-size or fewer --samples"
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}"
+    for pattern, replacement in _SPELLINGS:
+        text = pattern.sub(replacement, text)
+    if isinstance(error, _EXPECTED) and text:
+        return text
+    return f"{type(error).__name__}: {text}; run it again with --debug to see where this happened"

@@ -1,0 +1,131 @@
+"""Options that several sub-commands share."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import re
+from pathlib import Path
+from typing import Any
+
+from leanbayes.cli._errors import UsageError
+
+PRESET_NAMES = (
+    "plain",
+    "mc-dropout",
+    "deep-ensemble",
+    "mean-field",
+    "k-tied",
+    "variational-dropout",
+    "variance-layer",
+    "batch-ensemble",
+    "rank1",
+    "rank1-cauchy",
+    "emp",
+    "ecmp",
+)
+_READER_OPTIONS = ("target", "task", "categories", "drop", "missing", "separator", "classes", "split", "download")
+
+
+def count(text: str) -> int:
+    """A whole number from 1."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
+    return value
+
+
+def seed(text: str) -> int:
+    """A whole number from 0."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"must be 0 or more, not {text}")
+    return value
+
+
+def positive(text: str) -> float:
+    """A number above 0."""
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"must be above 0, not {text}")
+    return value
+
+
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """The data set and how its files are read."""
+    parser.add_argument(
+        "data", metavar="DATA", help="a data set's name (digits, mnist, cifar10, uci-concrete, ...), or a file or folder"
+    )
+    group = parser.add_argument_group("data")
+    group.add_argument("--root", help="folder of named data sets (default: LEANBAYES_DATA or ~/.cache/leanbayes)")
+    group.add_argument("--download", action="store_true", default=None, help="fetch a public set that is not there")
+    group.add_argument("--target", help="a table's column to predict (default: the last)")
+    group.add_argument("--task", choices=("classification", "binary", "regression"), help="what the target is")
+    group.add_argument("--categories", nargs="+", metavar="COLUMN", help="columns of a table that hold categories")
+    group.add_argument("--drop", nargs="+", metavar="COLUMN", help="columns of a table to leave out")
+    group.add_argument("--missing", choices=("error", "mean", "drop"), help="what to do with missing values")
+    group.add_argument("--separator", help="between the cells of a CSV file")
+    group.add_argument("--classes", type=count, help="number of classes of an NPZ file")
+    group.add_argument("--split", type=seed, help="which published split of a UCI set")
+
+
+def add_network(parser: argparse.ArgumentParser) -> None:
+    """The network and what it may cost."""
+    group = parser.add_argument_group("training")
+    group.add_argument("--budget", default="fast", help="'fast', 'normal' or a number of epochs (default: fast)")
+    group.add_argument("--batch-size", type=count, help="examples of an optimiser step")
+    group.add_argument("--lr", type=positive, help="learning rate at the start (default: 0.002)")
+    group.add_argument("--model", help="a network of leanbayes.models instead of the one that suits the data")
+    group.add_argument("--hidden", type=count, nargs="+", metavar="UNITS", help="widths of a multilayer perceptron")
+    group.add_argument("--resume", action="store_true", help="go on with what the output folder holds")
+
+
+def add_common(parser: argparse.ArgumentParser, samples: int | None = 20) -> None:
+    """Prediction, device and output."""
+    if samples is not None:
+        parser.add_argument(
+            "--samples", type=count, default=samples, help=f"samples of a prediction (default: {samples})"
+        )
+        parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
+    parser.add_argument("--json", action="store_true", help="print JSON on the standard output")
+    parser.add_argument("--config", metavar="FILE", help="YAML or JSON file with the names of these options")
+
+
+def load_data(options: argparse.Namespace) -> Any:
+    """The data set that the options name."""
+    from leanbayes.data import load
+
+    given = {name: getattr(options, name) for name in _READER_OPTIONS if getattr(options, name, None) is not None}
+    return load(options.data, options.root, **given)
+
+
+def budget(options: argparse.Namespace, examples: int) -> Any:
+    """The budget that the options give."""
+    from dataclasses import replace
+
+    from leanbayes.compare import Budget
+
+    chosen = Budget.of(options.budget, examples, options.batch_size)
+    return chosen if options.lr is None else replace(chosen, lr=options.lr)
+
+
+def output_folder(options: argparse.Namespace, what: str) -> Path:
+    """Where to write: ``--out``, else a folder that is named after the data and the time."""
+    if options.out is not None:
+        return Path(options.out).expanduser()
+    if options.resume:
+        raise UsageError("--resume needs --out, the folder to go on in")
+    name = re.sub(r"[^\w.-]+", "-", Path(str(options.data)).name) or "data"
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{what}-{name}-{stamp}"
+
+
+def device_of(options: argparse.Namespace) -> str:
+    """The device for tensors."""
+    import torch
+
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda was asked for, but this machine has no GPU that torch can use; use --device cpu")
+    if options.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return options.device

@@ -1,0 +1,115 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+_WIDE = 120
+# What a narrow terminal has no room for.
+_FIRST_TO_GO = ("brier", "width")
+_WRITTEN = {
+    "accuracy": ("accuracy", "{:.2%}", max),
+    "nll": ("NLL", "{:.4f}", min),
+    "ece": ("ECE", "{:.4f}", min),
+    "brier": ("Brier", "{:.4f}", min),
+    "rmse": ("RMSE", "{:.4g}", min),
+    "lpd": ("LPD", "{:.4g}", max),
+    "coverage": ("coverage", "{:.2%}", None),
+    "width": ("width", "{:.4g}", None),
+}
+
+
+def console(as_json: bool = False) -> Console:
+    """Where people read; the standard output belongs to the program that asked for JSON."""
+    stream = sys.stderr if as_json else sys.stdout
+    # A file or a pipe has no width of its own, and gets lines that are long enough for every table.
+    return Console(file=stream, width=None if stream.isatty() else _WIDE)
+
+
+def print_json(value: Any) -> None:
+    """Write JSON on the standard output."""
+    json.dump(value, sys.stdout, indent=1)
+    print()
+
+
+def comparison_table(result: dict[str, Any], width: int = _WIDE) -> Table:
+    """Methods in rows; the best value of each metric is bold.
+
+    Args:
+        result: The content of compare.json.
+        width: Of the terminal; a narrow one gets fewer columns.
+
+    Returns:
+        The table.
+    """
+    seeds = len(result["seeds"])
+    over = "" if seeds == 1 else f", mean of {seeds} seeds"
+    narrow = width < _WIDE - 20
+    metrics = [name for name in result["metrics"] if not narrow or name not in _FIRST_TO_GO]
+    shifted = result["metrics"][1]
+    table = Table(title=f"{result['data']}: {result['samples']} samples per prediction{over}", box=SIMPLE_HEAD)
+    table.add_column("method", no_wrap=True)
+    last = ["OOD AUROC", "params", "train s"]
+    extra = [] if narrow else [f"shifted {_WRITTEN[shifted][0]}", "ms/example"]
+    for title in (*(_WRITTEN[name][0] for name in metrics), *last, *extra):
+        table.add_column(title, justify="right", no_wrap=True)
+    best = {name: _best(result, name) for name in metrics}
+    failed = []
+    for entry in result["methods"]:
+        if entry["status"] == "done":
+            table.add_row(*_row(entry, metrics, best), *(() if narrow else _extra(entry, shifted)))
+        else:
+            table.add_row(entry["title"], "failed")
+            failed.append(f"{entry['title']}: {entry['error']}")
+    if failed:
+        table.caption = escape("; ".join(failed))
+    return table
+
+
+def metric_table(title: str, metrics: dict[str, float]) -> Table:
+    """One line per metric."""
+    table = Table("metric", "value", title=title)
+    for name, value in metrics.items():
+        label, form, _ = _WRITTEN.get(name, (name, "{:.4g}", None))
+        table.add_row(label, form.format(value))
+    return table
+
+
+def _best(result: dict[str, Any], name: str) -> float | None:
+    better = _WRITTEN[name][2]
+    values = [_mean(entry["metrics"].get(name)) for entry in result["methods"]]
+    known = [value for value in values if value is not None]
+    return better(known) if better is not None and known else None
+
+
+def _row(entry: dict[str, Any], metrics: list[str], best: dict[str, float | None]) -> list[str]:
+    cells = [entry["title"]]
+    for name in metrics:
+        value = _mean(entry["metrics"][name])
+        text = "-" if value is None else _WRITTEN[name][1].format(value)
+        cells.append(f"[bold]{text}[/bold]" if value is not None and value == best[name] else text)
+    auroc = _mean(entry.get("ood", {}).get("auroc"))
+    cells.append("-" if auroc is None else f"{auroc:.3f}")
+    return [*cells, f"{entry['overhead']:.2f}x", f"{_mean(entry['train_seconds']) or 0:.1f}"]
+
+
+def _extra(entry: dict[str, Any], shifted: str) -> list[str]:
+    """The mean over severities, and the time of a prediction."""
+    severe = [_mean(values[shifted]) for values in entry["corrupted"].values()]
+    known = [value for value in severe if value is not None]
+    text = _WRITTEN[shifted][1].format(statistics.fmean(known)) if known else "-"
+    return [text, f"{_mean(entry['predict_ms_per_example']) or 0:.3f}"]
+
+
+def _mean(values: list[float | None] | None) -> float | None:
+    known = [value for value in values or () if value is not None]
+    return statistics.fmean(known) if known else None
+

@@ -1,0 +1,79 @@
+"""Train and measure methods on one data set, and write a report.
+
+For example ``leanbayes compare digits``, or ``leanbayes compare table.csv --target price --seeds 0 1 2``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from typing import Any
+
+from leanbayes.cli import _options as shared
+from leanbayes.cli._tables import comparison_table, console, print_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the arguments."""
+    shared.add_data(parser)
+    shared.add_network(parser)
+    parser.add_argument(
+        "--method",
+        nargs="+",
+        choices=("all", *shared.PRESET_NAMES),
+        default=["all"],
+        metavar="METHOD",
+        help=f"some of {', '.join(shared.PRESET_NAMES)} (default: all)",
+    )
+    parser.add_argument("--seeds", type=shared.seed, nargs="+", default=[0], help="one network per method and seed")
+    parser.add_argument("--ood", help="name or file of data from elsewhere, of the same shape (default: generated)")
+    parser.add_argument("--out", help="output folder (default: runs/compare-DATA-TIME)")
+    shared.add_common(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do it; 1 where a method failed."""
+    out = shared.output_folder(options, "compare")
+    screen = console(options.json)
+    device = shared.device_of(options)
+    dataset = shared.load_data(options)
+    from leanbayes.compare import compare
+
+    methods = list(shared.PRESET_NAMES) if "all" in options.method else options.method
+
+    def watch(event: str, entry: dict[str, Any]) -> None:
+        if event == "start":
+            screen.print(f"{entry['title']} ...", highlight=False)
+        elif entry["status"] != "done":
+            screen.print(f"  failed: {entry['error']}", markup=False, highlight=False)
+
+    screen.print(str(dataset), markup=False, highlight=False)
+    for note in dataset.notes:
+        screen.print(f"note: {note}", markup=False, highlight=False)
+    result = compare(
+        dataset,
+        methods,
+        shared.budget(options, len(dataset.train)),
+        seeds=options.seeds,
+        samples=options.samples,
+        out=out,
+        device=device,
+        resume=options.resume,
+        network=options.model,
+        hidden=options.hidden,
+        ood=options.ood,
+        command=shlex.join(["leanbayes", *options.words]),
+        watch=watch,
+    )
+    from leanbayes.report import write_report
+
+    page = write_report(out)
+    screen.print(comparison_table(result, screen.width))
+    screen.print(f"figures: {out / 'compare.json'}", markup=False, highlight=False, soft_wrap=True)
+    screen.print(f"report:  {page}", markup=False, highlight=False, soft_wrap=True)
+    if options.json:
+        print_json(result)
+    failed = [entry["name"] for entry in result["methods"] if entry["status"] != "done"]
+    if failed:
+        raise RuntimeError(f"{len(failed)} of {len(result['methods'])} methods failed: {', '.join(failed)}")
+    return 0

@@ -1,0 +1,59 @@
+"""Train one method on a data set and save the model.
+
+For example ``leanbayes fit digits --method rank1 --out runs/digits``.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from leanbayes.cli import _options as shared
+from leanbayes.cli._tables import console, metric_table, print_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the arguments."""
+    shared.add_data(parser)
+    shared.add_network(parser)
+    parser.add_argument(
+        "--method",
+        choices=shared.PRESET_NAMES,
+        default="rank1",
+        metavar="METHOD",
+        help=f"one of {', '.join(shared.PRESET_NAMES)} (default: rank1)",
+    )
+    parser.add_argument("--seeds", type=shared.seed, default=0, metavar="SEED", help="seed of the network (default: 0)")
+    parser.add_argument("--out", help="output folder (default: runs/fit-DATA-TIME)")
+    shared.add_common(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do it."""
+    out = shared.output_folder(options, "fit")
+    screen = console(options.json)
+    device = shared.device_of(options)
+    dataset = shared.load_data(options)
+    from leanbayes.compare import preset, save_checkpoint, train
+    from leanbayes.compare.measure import measure, predict_all
+    from leanbayes.compare.train import make_model
+
+    screen.print(str(dataset), markup=False, highlight=False)
+    method = preset(options.method)
+    config = shared.budget(options, len(dataset.train)).config(method, options.seeds, device)
+    model = make_model(dataset, method, options.seeds, options.model, options.hidden)
+    likelihood, history = train(model, dataset, config, out=out, resume=options.resume)
+    save_checkpoint(
+        out, model, likelihood, dataset.schema, data=dataset.name, method=method.name, seed=options.seeds,
+        samples=options.samples,
+    )  # fmt: skip
+    metrics = {}
+    if len(dataset.test):
+        scale = dataset.normalisation.targets
+        x, y = dataset.ready("test")
+        prediction = predict_all(model, x, options.samples, likelihood)
+        metrics = measure(prediction, y, 1.0 if scale is None else scale.std[0])
+        screen.print(metric_table(f"{method.title}, {len(y)} test examples", metrics))
+    screen.print(f"model: {out}", markup=False, highlight=False, soft_wrap=True)
+    if options.json:
+        print_json({"model": str(out), "method": method.name, "metrics": metrics, "train_seconds": history.seconds})
+    return 0
