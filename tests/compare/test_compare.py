@@ -104,7 +104,7 @@ def test_a_folder_with_another_comparison_is_refused(tables, tmp_path):
 
 
 def test_a_method_that_fails_does_not_stop_the_others(tables, tmp_path):
-    broken = Preset("broken", "Broken", preset("emp").method, where=lambda model: (lambda name, module: False))
+    broken = Preset("broken", "Broken", preset("emp").method, where=lambda model: lambda name, module: False)
     result = run(tables / "kinds.csv", tmp_path, methods=[broken, "plain"])
     assert [entry["status"] for entry in result["methods"]] == ["failed", "done"]
     assert result["methods"][0]["error"]

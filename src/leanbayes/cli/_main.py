@@ -37,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         if debug:
             raise
-        _complain(f"interrupted: {error}" if str(error) else "interrupted; --resume goes on where there is a checkpoint")
+        _complain(
+            f"interrupted: {error}" if str(error) else "interrupted; --resume goes on where there is a checkpoint"
+        )
         return _INTERRUPTED
     except BrokenPipeError:
         # Whoever read the output has seen enough.

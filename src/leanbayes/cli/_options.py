@@ -54,7 +54,9 @@ def positive(text: str) -> float:
 def add_data(parser: argparse.ArgumentParser) -> None:
     """The data set and how its files are read."""
     parser.add_argument(
-        "data", metavar="DATA", help="a data set's name (digits, mnist, cifar10, uci-concrete, ...), or a file or folder"
+        "data",
+        metavar="DATA",
+        help="a data set's name (digits, mnist, cifar10, uci-concrete, ...), or a file or folder",
     )
     group = parser.add_argument_group("data")
     group.add_argument("--root", help="folder of named data sets (default: LEANBAYES_DATA or ~/.cache/leanbayes)")
@@ -125,7 +127,9 @@ def device_of(options: argparse.Namespace) -> str:
     import torch
 
     if options.device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device cuda was asked for, but this machine has no GPU that torch can use; use --device cpu")
+        raise UsageError(
+            "--device cuda was asked for, but this machine has no GPU that torch can use; use --device cpu"
+        )
     if options.device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return options.device

@@ -112,4 +112,3 @@ def _extra(entry: dict[str, Any], shifted: str) -> list[str]:
 def _mean(values: list[float | None] | None) -> float | None:
     known = [value for value in values or () if value is not None]
     return statistics.fmean(known) if known else None
-

@@ -95,5 +95,6 @@ def _write(out: Path, columns: dict[str, list[Any]]) -> None:
         import numpy as np
 
         buffer = io.BytesIO()
-        np.savez(buffer, **{name: np.array(values) for name, values in columns.items()})
+        arrays: dict[str, Any] = {name: np.array(values) for name, values in columns.items()}
+        np.savez(buffer, **arrays)
         write_bytes(out, buffer.getvalue())

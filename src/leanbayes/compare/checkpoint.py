@@ -40,7 +40,7 @@ class Checkpoint:
 
 def write_json(path: Path, value: Any) -> None:
     """Write plain values, whole or not at all; numbers that JSON does not have become null."""
-    write_bytes(path, (json.dumps(_finite(value), indent=1, allow_nan=False) + "\n").encode())
+    write_bytes(path, (json.dumps(finite(value), indent=1, allow_nan=False) + "\n").encode())
 
 
 def save_checkpoint(
@@ -91,9 +91,10 @@ def _device(module: nn.Module) -> torch.device | None:
     return next((t.device for t in (*module.parameters(), *module.buffers())), None)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Plain values for JSON: None for numbers that it does not have, lists for tuples."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

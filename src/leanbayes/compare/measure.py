@@ -116,7 +116,7 @@ def _ood(inside: Prediction, outside: Prediction, name: str) -> dict[str, Any]:
     edges = torch.linspace(low, high, _ENTROPY_BINS + 1, dtype=torch.float64)
     # Rounding may take an entropy out of the range by a hair.
     counts = [torch.histogram(values.clamp(low, high), edges).hist.long().tolist() for values in scores]
-    auroc, fpr = F.ood_auroc(*scores), F.ood_fpr(*scores)
+    auroc, fpr = F.ood_auroc(scores[0], scores[1]), F.ood_fpr(scores[0], scores[1])
     return {
         "ood": {"name": name, "auroc": float(auroc), "fpr95": float(fpr)},
         "entropy": {"edges": edges.tolist(), "in": counts[0], "out": counts[1]},

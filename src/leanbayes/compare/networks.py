@@ -15,6 +15,7 @@ from leanbayes.models._registry import _BUILDERS
 
 # LeNet-5 needs 16 pixels; residual networks take the images above 64.
 _SMALLEST, _LARGEST = 16, 64
+_WIDTHS = [200, 200]
 # Ids of a text that stand for no word.
 _SPECIAL_IDS = 4
 _BATCH_NORM = {"mlp": True, "lenet5": "all"}
@@ -54,7 +55,9 @@ def build_network(schema: Schema, name: str | None = None, hidden: Sequence[int]
         create(name)  # says which there are
     if hidden is not None and name != "mlp":
         raise ValueError(f"hidden gives the widths of the model 'mlp', and {name!r} has none")
-    known = _sizes(schema, name) | {"hidden": [200, 200] if hidden is None else list(hidden)}
+    known = _sizes(schema, name)
+    if name == "mlp":
+        known["hidden"] = _WIDTHS if hidden is None else list(hidden)
     options = inspect.signature(_BUILDERS[name]).parameters
     return create(name, **{option: value for option, value in known.items() if option in options})
 

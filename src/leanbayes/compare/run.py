@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from leanbayes._summary import summary
-from leanbayes.compare.checkpoint import save_checkpoint, write_json
+from leanbayes.compare.checkpoint import finite, save_checkpoint, write_json
 from leanbayes.compare.measure import LEVEL, measure_model, metric_names
 from leanbayes.compare.presets import Preset, preset
 from leanbayes.compare.presets import presets as presets_of
@@ -179,7 +179,9 @@ def _earlier(path: Path, result: dict[str, Any], resume: bool) -> list[dict[str,
     if not path.exists():
         return []
     if not resume:
-        raise OutputError(f"{path.parent} holds a comparison already; pass resume=True to go on, or choose another folder")
+        raise OutputError(
+            f"{path.parent} holds a comparison already; pass resume=True to go on, or choose another folder"
+        )
     before = _read(path)
     settings = {} if before is None else before.get("settings", {})
     for name in _FIXED:
@@ -194,7 +196,11 @@ def _earlier(path: Path, result: dict[str, Any], resume: bool) -> list[dict[str,
 
 def _entry(job: _Job, method: Preset, settings: dict[str, Any]) -> dict[str, Any]:
     """One method over all seeds; a failure is part of the result, except where nothing can be written."""
-    entry: dict[str, Any] = {"name": method.name, "title": method.title, "method": repr(method.method or "plain")}
+    entry: dict[str, Any] = {
+        "name": method.name,
+        "title": method.title,
+        "method": repr(method.method) if method.method else "plain",
+    }
     entry |= {"kl_weight": method.kl_weight, "metrics": {}, "corrupted": {}, "status": "done", "error": None}
     try:
         runs = [_seed(job, method, seed, settings) for seed in job.seeds]
@@ -229,6 +235,7 @@ def _seed(job: _Job, method: Preset, seed: int, settings: dict[str, Any]) -> dic
     target_std = 1.0 if scale is None else scale.std[0]
     model.eval()
     run |= measure_model(model, likelihood, job.evaluation, job.samples, target_std, job.dataset.class_names)
+    run = finite(run)
     save_checkpoint(
         folder, model, likelihood, job.dataset.schema, data=job.dataset.name, method=method.name, seed=seed,
         samples=job.samples,

@@ -76,6 +76,8 @@ def split_data(data: Any) -> tuple[Any, Any]:
 
 def as_tensors(part: Any) -> tuple[Any, Tensor, Tensor | None] | None:
     """Inputs, targets and weights of a part that is made of tensors, None for a loader."""
+    if keeps_state(part):
+        return None  # it goes through its examples itself, whatever else it has
     if hasattr(part, "x") and hasattr(part, "y"):
         part = (part.x, part.y, getattr(part, "weights", None))
     elif hasattr(part, "tensors"):
@@ -84,6 +86,11 @@ def as_tensors(part: Any) -> tuple[Any, Tensor, Tensor | None] | None:
         return None
     x, y, weights = (*part, None)[:3]
     return _from_arrays(x), _from_arrays(y), None if weights is None else _from_arrays(weights)
+
+
+def keeps_state(part: Any) -> bool:
+    """Whether a part can say where it is and go there."""
+    return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
 
 
 def _is_array(value: Any) -> bool:

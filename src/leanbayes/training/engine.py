@@ -83,7 +83,7 @@ def fit(
         augment: ``augment(x, generator)`` changes the inputs of a training batch on the device. The generator is
             seeded for each batch.
         progress: Whether to show a progress bar; None shows it on a terminal.
-        fabric: A launched Fabric to use instead of the configuration's devices, strategy and precision.
+        fabric: A launched Fabric to use instead of the configuration's devices and strategy.
 
     Returns:
         What happened, epoch by epoch.

@@ -31,12 +31,9 @@ def import_fabric() -> Any:
 def make_fabric(config: TrainConfig) -> Any:
     """A launched Fabric for a configuration."""
     strategy = "ddp" if config.strategy == "auto" and config.devices > 1 else config.strategy
-    fabric = import_fabric().Fabric(
-        accelerator=choose_device(config.device).type,
-        devices=config.devices,
-        strategy=strategy,
-        precision="32-true" if config.precision == "32" else config.precision,
-    )
+    accelerator = choose_device(config.device).type
+    # Not the precision: Fabric would round inputs and targets as well, and FSDP the parameters.
+    fabric = import_fabric().Fabric(accelerator=accelerator, devices=config.devices, strategy=strategy)
     fabric.launch()
     return fabric
 
@@ -50,6 +47,7 @@ class FabricRuntime(Runtime):
         self.rank = self.fabric.global_rank
         self.world = self.fabric.world_size
         self.compile = config.compile
+        self.half = config.precision == "bf16-mixed"
 
     def setup(self, elbo: ELBO) -> None:
         """See `Runtime`."""
@@ -58,10 +56,14 @@ class FabricRuntime(Runtime):
         self.module = self.fabric.setup_module(compiled(elbo, self.compile))
 
     @property
+    def _forward_module(self) -> Any:
+        """What the strategy made of the objective, without Fabric's conversion of inputs."""
+        return self.module._forward_module
+
+    @property
     def _wrapped(self) -> Any:
-        """What the strategy made of the objective: the DDP or FSDP module, or the objective itself."""
-        module = self.module._forward_module
-        return getattr(module, "_orig_mod", module)
+        """The DDP or FSDP module, or the objective itself."""
+        return getattr(self._forward_module, "_orig_mod", self._forward_module)
 
     @property
     def _sharded(self) -> bool:
@@ -69,16 +71,20 @@ class FabricRuntime(Runtime):
 
         return isinstance(self._wrapped, FullyShardedDataParallel)
 
+    def _autocast(self) -> AbstractContextManager:
+        return torch.autocast(self.device.type, torch.bfloat16) if self.half else self.fabric.autocast()
+
     def forward(self, batch: Batch) -> Terms:
         """See `Runtime`."""
-        return self.module(batch.x, batch.y, weights=batch.weights)
+        with self._autocast():
+            return self._forward_module(batch.x, batch.y, weights=batch.weights)
 
     def evaluate(self, batch: Batch) -> Terms:
         """See `Runtime`."""
         if self._sharded:
             return self.forward(batch)
         # DDP would exchange buffers here, although nothing changes them.
-        with self.fabric.autocast():
+        with self._autocast():
             return self.elbo(batch.x, batch.y, weights=batch.weights)
 
     def backward(self, loss: Tensor) -> None:

@@ -13,7 +13,7 @@ from torch.utils.data.distributed import DistributedSampler
 from leanbayes._inputs import rows
 from leanbayes._sampling import SeededRandom, current_sampling
 from leanbayes.nn._rows import map_rows
-from leanbayes.training.data import Augment, Batch, Place, Source
+from leanbayes.training.data import Augment, Batch, Place, Source, keeps_state
 from leanbayes.training.seeds import derive
 
 _LABEL_KEYS = ("labels", "label")
@@ -44,7 +44,8 @@ class LoaderSource(Source):
         self.seed = seed
         self.augment = augment
         self.batches = _length(loader)
-        self.examples = _length(getattr(loader, "dataset", None))
+        # `leanbayes.data.Batches` counts its rows itself.
+        self.examples = getattr(loader, "rows", _length(getattr(loader, "dataset", None)))
         self._generator = torch.Generator(place.device) if augment is not None else None
         self._resumed = False
 
@@ -69,11 +70,11 @@ class LoaderSource(Source):
 
     def state(self) -> Any:
         """See `Source`."""
-        return self.loader.state_dict() if _keeps_state(self.loader) else None  # pyright: ignore
+        return self.loader.state_dict() if keeps_state(self.loader) else None  # pyright: ignore
 
     def load_state(self, state: Any) -> None:
         """See `Source`."""
-        if state is not None and _keeps_state(self.loader):
+        if state is not None and keeps_state(self.loader):
             self.loader.load_state_dict(state)  # pyright: ignore
             self._resumed = True
 
@@ -124,10 +125,6 @@ def unpack(item: Any) -> tuple[Any, Tensor, Tensor | None]:
         f"a batch is (x, y), (x, y, weights) or a mapping with 'labels', not {type(item).__name__}"
         + (f" of {len(item)}" if isinstance(item, (tuple, list)) else "")
     )
-
-
-def _keeps_state(loader: Any) -> bool:
-    return hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
 
 
 def _length(value: Any) -> int | None:

@@ -1,0 +1,332 @@
+"""The command line end to end: files in, files out, exit codes, and one sentence for every error."""
+
+import csv
+import errno
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+
+import leanbayes.training.files
+from leanbayes.cli import main
+from leanbayes.cli._options import PRESET_NAMES
+from leanbayes.compare import PRESETS
+
+SMALL = ["--budget", "1", "--hidden", "8", "--samples", "4", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Files of one's own: two good ones and those that are wrong in some way."""
+    folder = tmp_path_factory.mktemp("tables")
+    random = np.random.RandomState(0)
+    x = random.randn(80, 3)
+    kinds = np.where(x[:, 0] + x[:, 1] > 0, "yes", "no")
+    values = 100 + 30 * x[:, 0] + random.randn(80)
+    texts = np.where(x[:, 2] > 0, "red", "blue")
+    for name, columns in {
+        "kinds": [*x.T, kinds],
+        "values": [*x.T, values],
+        "text": [x[:, 0], texts, x[:, 1], kinds],
+    }.items():
+        rows = [",".join(map(str, row)) for row in zip(*columns)]
+        (folder / f"{name}.csv").write_text("a,b,c,target\n" + "\n".join(rows) + "\n")
+    np.savez(folder / "labels.npz", x=x, y=np.arange(80) - 1)
+    np.savez(folder / "images.npz", x=random.rand(5, 1, 8, 8).astype(np.float32))
+    np.savez(folder / "wide.npz", x=random.rand(5, 1, 9, 9).astype(np.float32))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(tables):
+    """Folders with a trained classifier and a trained regressor."""
+    for name in ("kinds", "values"):
+        assert main(["fit", str(tables / f"{name}.csv"), *SMALL, "--out", str(tables / f"model-{name}")]) == 0
+    return tables
+
+
+def failure(capsys, *words) -> str:
+    """The one line that a command that fails writes."""
+    assert main(list(map(str, words))) == 1
+    *others, last = capsys.readouterr().err.strip().splitlines()
+    # With --json, what people read goes there too.
+    assert last.startswith("leanbayes: error: ") and not [line for line in others if "Error" in line or "File" in line]
+    return last
+
+
+def test_compare_ends_with_a_table_and_a_report(tables, tmp_path, capsys):
+    words = ["compare", str(tables / "kinds.csv"), *SMALL, "--method", "plain", "rank1", "--out", str(tmp_path)]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "Rank-1 Gaussian" in shown and "NLL" in shown
+    assert str(tmp_path / "report.html") in shown.replace("\n", "")
+    assert (tmp_path / "report.html").read_text().startswith("<!")
+    stored = json.loads((tmp_path / "compare.json").read_text())
+    assert stored["command"].startswith("leanbayes compare ") and len(stored["methods"]) == 2
+
+
+def test_compare_prints_json_that_parses(tables, tmp_path, capsys):
+    words = ["compare", str(tables / "values.csv"), *SMALL, "--method", "emp", "--seeds", "0", "1", "--json"]
+    assert main([*words, "--out", str(tmp_path)]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["task"] == "regression" and len(result["methods"][0]["metrics"]["rmse"]) == 2
+
+
+def test_compare_resumes(tables, tmp_path, capsys):
+    words = ["compare", str(tables / "kinds.csv"), *SMALL, "--out", str(tmp_path), "--json", "--method"]
+    assert main([*words, "plain"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert "holds a comparison already; pass --resume" in failure(capsys, *words, "plain")
+    assert main([*words, "plain", "ecmp", "--resume"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["methods"][0] == first["methods"][0] and again["methods"][1]["name"] == "ecmp"
+
+
+def test_a_failed_method_is_not_success(tables, tmp_path, capsys, monkeypatch):
+    def fail(self, model):
+        raise ValueError("this layer [x] has no such method")
+
+    monkeypatch.setattr("leanbayes.compare.presets.Preset.convert", fail)
+    words = ["compare", str(tables / "kinds.csv"), *SMALL, "--method", "rank1", "--out", str(tmp_path)]
+    monkeypatch.setattr("leanbayes.compare.run.make_model", _plain_or_fail)
+    assert main(words) == 1
+    captured = capsys.readouterr()
+    assert "1 of 1 methods failed: rank1" in captured.err and "this layer [x]" in captured.out.replace("\n", " ")
+    assert json.loads((tmp_path / "compare.json").read_text())["methods"][0]["status"] == "failed"
+
+
+def _plain_or_fail(dataset, preset, seed, network, hidden):
+    from leanbayes.compare.networks import build_network
+
+    model = build_network(dataset.schema, network, hidden)
+    return model if preset.method is None else preset.convert(model)
+
+
+def test_names_of_the_methods_are_the_presets():
+    assert tuple(PRESETS) == PRESET_NAMES
+
+
+def test_evaluate(models, capsys):
+    path = str(models / "kinds.csv")
+    assert main(["evaluate", str(models / "model-kinds"), path, "--json", "--device", "cpu"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["examples"] == 80 and 0 <= found["metrics"]["accuracy"] <= 1
+    assert main(["evaluate", str(models / "model-values"), str(models / "values.csv")]) == 0
+    assert "RMSE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("ending", ["csv", "npz", "json"])
+def test_predict_writes_files(models, tmp_path, capsys, ending):
+    out = tmp_path / f"predictions.{ending}"
+    words = ["predict", str(models / "model-kinds"), str(models / "kinds.csv"), "--out", str(out)]
+    assert main(words) == 0
+    if ending == "csv":
+        rows = list(csv.DictReader(out.read_text().splitlines()))
+        found = {name: [row[name] for row in rows] for name in rows[0]}
+    else:
+        found = dict(np.load(out)) if ending == "npz" else json.loads(out.read_text())
+    assert set(found) == {"label", "confidence", "entropy", "mutual_information", "p_no", "p_yes"}
+    total = np.array(found["p_no"], float) + np.array(found["p_yes"], float)
+    assert len(total) == 80 and np.allclose(total, 1, atol=1e-4)
+    assert set(found["label"]) <= {"yes", "no"}
+
+
+def test_predict_gives_intervals_in_the_targets_units(models, capsys):
+    assert main(["predict", str(models / "model-values"), str(models / "values.csv"), "--json"]) == 0
+    found = {name: np.array(values) for name, values in json.loads(capsys.readouterr().out).items()}
+    assert set(found) == {"mean", "std", "lower95", "upper95"}
+    assert (found["lower95"] < found["mean"]).all() and (found["mean"] < found["upper95"]).all()
+    assert 50 < found["mean"].mean() < 150 and found["std"].mean() > 5
+
+
+def test_predict_on_the_screen_is_csv(models, capsys):
+    assert main(["predict", str(models / "model-kinds"), str(models / "kinds.csv")]) == 0
+    assert capsys.readouterr().out.startswith("label,confidence,entropy,mutual_information,p_no,p_yes\n")
+
+
+def test_images_from_an_npz_file(tables, tmp_path, capsys):
+    assert main(["fit", "digits", *SMALL, "--method", "emp", "--out", str(tmp_path)]) == 0
+    assert main(["predict", str(tmp_path), str(tables / "images.npz"), "--json"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path), "digits", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["examples"] == 359
+    text = failure(capsys, "predict", tmp_path, tables / "wide.npz")
+    assert "(1, 9, 9)" in text and "(1, 8, 8)" in text
+
+
+def test_fit_resumes(tables, tmp_path, capsys):
+    words = ["fit", str(tables / "kinds.csv"), *SMALL, "--out", str(tmp_path)]
+    assert main(words) == 0
+    capsys.readouterr()
+    assert "holds a run already; pass --resume" in failure(capsys, *words)
+    assert main([*words, "--resume"]) == 0
+
+
+def test_summary(models, capsys):
+    assert main(["summary", "mlp", "--method", "k-tied", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["overhead"] > 1 and len(found["layers"]) == 3
+    assert main(["summary", str(models / "model-kinds")]) == 0
+    assert "Rank1" in capsys.readouterr().out
+    assert main(["summary", str(models / "model-kinds" / "model.safetensors")]) == 0
+    capsys.readouterr()
+    assert "no network of that name" in failure(capsys, "summary", "resnet19")
+
+
+def test_report_again(tables, tmp_path, capsys):
+    words = ["compare", str(tables / "kinds.csv"), *SMALL, "--method", "plain", "--out", str(tmp_path)]
+    assert main(words) == 0
+    (tmp_path / "report.html").unlink()
+    capsys.readouterr()
+    assert main(["report", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["report"] == str(tmp_path / "report.html")
+    assert "holds no compare.json" in failure(capsys, "report", tmp_path / "missing")
+
+
+def test_a_yaml_file_has_the_same_names(tables, tmp_path, capsys):
+    pytest.importorskip("yaml")
+    out = tmp_path / "out"
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"data: {tables / 'kinds.csv'}\nmethod: [plain]\nseeds: [0, 1]\nbudget: 1\nhidden: [4]\nsamples: 3\n"
+        f"lr: 1e-3\ndevice: cpu\nout: {out}\njson: true\n"
+    )
+    assert main(["compare", "--config", str(config), "--samples", "2"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["samples"] == 2 and result["seeds"] == [0, 1]
+    assert result["settings"]["budget"]["lr"] == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("smaples: 3", "a setting 'smaples' that this command does not have"),
+        ("samples: many", "samples in .* cannot be 'many'"),
+        ("method: [rank2]", "method in .* is one of all, plain"),
+        ("json: 3", "json in .* is true or false"),
+        ("samples: [1, 2]", "takes one value"),
+        ("- 1", "must hold names and values"),
+        ("a: [", "cannot be understood"),
+    ],
+)
+def test_configurations_that_make_no_sense(tmp_path, capsys, text, expected):
+    pytest.importorskip("yaml")
+    (tmp_path / "config.yaml").write_text(text)
+    line = failure(capsys, "compare", "digits", "--config", tmp_path / "config.yaml")
+    assert re.search(expected, line)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["compare", "nothing"], "there is no data set named 'nothing'"),
+        (["compare", "nothing.csv"], "there is no file nothing.csv"),
+        (["compare", "mnist", "--root", "/nowhere"], "mnist"),
+        (["compare", "digits", "--budget", "slow"], "budget is fast, normal or a number of epochs"),
+        (["compare", "digits", "--model", "lenet6"], "there is no model named 'lenet6'"),
+        (["compare", "digits", "--resume"], "--resume needs --out"),
+        (["evaluate", "nowhere", "digits"], "holds no trained model"),
+        (["predict", "nowhere", "x.csv", "--out", "x.txt"], "must end in .csv, .npz, .json"),
+        (["bench", "--clone", "/nowhere"], "is no clone of the repository"),
+        (["compare", "digits", "--config", "/nowhere.yaml"], "cannot be read"),
+    ],
+)
+def test_errors_are_one_sentence(tmp_path, monkeypatch, capsys, words, expected):
+    monkeypatch.chdir(tmp_path)
+    assert expected in failure(capsys, *words)
+
+
+def test_a_text_column_is_an_error_that_says_what_to_do(tables, tmp_path, capsys):
+    words = ["fit", tables / "text.csv", *SMALL, "--method", "plain", "--out", tmp_path / "model"]
+    text = failure(capsys, *words)
+    assert "column 'b' of text.csv holds text" in text and "--categories 'b'" in text and "--drop 'b'" in text
+    assert not (tmp_path / "model").exists()
+    assert main([*map(str, words), "--categories", "b"]) == 0
+
+
+def test_labels_out_of_range(tables, tmp_path, capsys):
+    assert "must be from 0 to" in failure(capsys, "compare", tables / "labels.npz", "--out", tmp_path / "out")
+
+
+def test_new_data_of_another_form(models, tmp_path, capsys):
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    assert "lacks the columns 'c'" in failure(capsys, "predict", models / "model-kinds", tmp_path / "other.csv")
+    (tmp_path / "new.csv").write_text("a,b,c\n1,2,3\n")
+    text = failure(capsys, "evaluate", models / "model-kinds", tmp_path / "new.csv")
+    assert "has no targets" in text
+    assert "was trained on" in failure(capsys, "evaluate", models / "model-kinds", "digits")
+
+
+def test_a_folder_that_cannot_be_written(tables, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    text = failure(capsys, "compare", tables / "kinds.csv", *SMALL, "--out", tmp_path / "file" / "out")
+    assert "cannot write in the output folder" in text
+
+
+def test_a_full_disk_leaves_no_half_written_file(tables, tmp_path, capsys, monkeypatch):
+    words = ["compare", str(tables / "kinds.csv"), *SMALL, "--out", str(tmp_path), "--method"]
+    assert main([*words, "plain"]) == 0
+    before = (tmp_path / "compare.json").read_bytes()
+    capsys.readouterr()
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(leanbayes.training.files.os, "fsync", full)
+    assert main([*words, "plain", "rank1", "--resume"]) == 1
+    assert "No space left on device" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert (tmp_path / "compare.json").read_bytes() == before
+    assert not [path for path in tmp_path.rglob("*") if path.name.endswith(".tmp")]
+    assert main([*words, "plain", "rank1", "--resume"]) == 0
+
+
+def test_ctrl_c_has_its_exit_code(tables, tmp_path, capsys, monkeypatch):
+    words = ["compare", str(tables / "kinds.csv"), *SMALL, "--out", str(tmp_path), "--method", "plain", "rank1"]
+
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("leanbayes.compare.run.measure_model", interrupt)
+        assert main(words) == 130
+    err = capsys.readouterr().err.strip()
+    assert err.startswith("leanbayes: error: interrupted") and "\n" not in err
+    assert (tmp_path / "plain" / "seed0" / "last.pt").exists()
+    assert main([*words, "--resume"]) == 0
+    assert not (tmp_path / "plain" / "seed0" / "last.pt").exists()
+
+
+def test_debug_shows_the_error(capsys):
+    with pytest.raises(ValueError, match="no data set"):
+        main(["compare", "nothing", "--debug"])
+
+
+def test_unexpected_errors_name_their_kind(capsys, monkeypatch):
+    def broken(options):
+        raise RuntimeError("a\nb")
+
+    monkeypatch.setattr("leanbayes.cli._options.load_data", broken)
+    assert "RuntimeError: a b; run it again with --debug" in failure(capsys, "compare", "digits")
+
+
+@pytest.mark.parametrize(
+    "command", [[], *([name] for name in "compare fit evaluate predict summary report bench".split())]
+)
+def test_help_everywhere(capsys, command):
+    assert main([*command, "--help"]) == 0
+    assert "usage: leanbayes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], ["dance"], ["compare"], ["compare", "digits", "--samples", "0"]])
+def test_arguments_that_make_no_sense(capsys, words):
+    assert main(words) == 2
+
+
+def test_bench_runs_the_clones_benchmarks(tmp_path, capfd):
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "run.py").write_text("import sys; print(sys.argv[1:]); sys.exit(3)")
+    assert main(["bench", "--clone", str(tmp_path), "--", "--only", "x"]) == 3
+    assert "['--only', 'x']" in capfd.readouterr().out

@@ -1,0 +1,70 @@
+"""The choice of device and runtime."""
+
+import pytest
+import torch
+
+from leanbayes.training import fit
+from leanbayes.training.runtime import OneProcess, choose_device, make_runtime
+from tests.training.problems import config, data, network
+
+
+def test_devices():
+    assert choose_device("cpu").type == "cpu"
+    assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_one_process_needs_no_fabric():
+    assert isinstance(make_runtime(config()), OneProcess)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["32", "bf16-mixed"])
+def test_trains_on_a_gpu(precision, tmp_path):
+    x, y = data()
+    model = network()
+    settings = config(device="cuda", precision=precision, epochs=12, lr=0.03)
+    history = fit(model, {"train": (x, y), "valid": (x, y)}, settings, out=tmp_path)
+    assert history["loss"][-1] < history["loss"][0]
+    assert next(model.parameters()).device.type == "cuda"
+    resumed = network()
+    fit(resumed, {"train": (x, y), "valid": (x, y)}, settings, out=tmp_path, resume=True)
+    assert torch.equal(resumed[0].weight, model[0].weight)
+
+
+@pytest.mark.gpu
+def test_a_step_does_not_wait_for_the_gpu():
+    x, y = data()
+    torch.cuda.set_sync_debug_mode("default")
+
+    def watch(event):
+        # From the second epoch on; the last step of the first has been read.
+        torch.cuda.set_sync_debug_mode("error" if event.record["epoch"] == 1 else "default")
+
+    steps = []
+
+    def augment(x, generator):
+        steps.append(1)
+        if len(steps) > 6:
+            torch.cuda.set_sync_debug_mode("default")
+        return x
+
+    try:
+        fit(network(), (x, y), config(device="cuda", epochs=2, clip=1.0, log_every=1000, anneal=1.0), augment=augment)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_strategies_on_one_gpu(strategy, tmp_path):
+    pytest.importorskip("lightning_fabric")
+    plain = network()
+    fit(plain, data(), config(device="cuda", epochs=4))
+    for epochs in (2, 4):
+        wrapped = network()
+        settings = config(device="cuda", epochs=epochs, strategy=strategy, clip=1e6)
+        fit(wrapped, data(), settings, out=tmp_path, resume=True)
+    saved = torch.load(tmp_path / "last.pt")["model"]
+    for name, value in plain.state_dict().items():
+        torch.testing.assert_close(saved[f"model.{name}"].cpu(), value.cpu(), rtol=1e-4, atol=1e-5)
