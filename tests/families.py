@@ -68,11 +68,6 @@ def everywhere(name, module):
     return True
 
 
-def folding(name, module):
-    """All layers but tables of positions, whose input has one row however many examples there are."""
-    return not name.endswith(("wpe", "position_embeddings", "token_type_embeddings"))
-
-
 def marked(pairs, quick):
     """Parameters of a test, those slow that are not `quick(*pair)`."""
     return [pytest.param(*pair, marks=() if quick(*pair) else pytest.mark.slow) for pair in pairs]

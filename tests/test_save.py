@@ -311,6 +311,7 @@ def test_models_of_the_package_need_no_model(tmp_path):
         assert load(tmp_path / "again.safetensors").state_dict().keys() == model.state_dict().keys()
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="DataParallel moves its inputs to the GPUs that there are")
 def test_wrapped_models(tmp_path):
     plain, inputs = build("small")
     model = perturb(lb.bayesianize(plain, lb.MeanField()))

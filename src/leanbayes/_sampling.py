@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from torch.nn.utils.stateless import _reparametrize_module
 
+from leanbayes._inputs import tensors
+
 Where = bool | Callable[[str, torch.nn.Module], bool]
 
 
@@ -23,16 +25,22 @@ class Frame:
         components: The component index ``[n]`` of each mixture group, by ``id(group)`` and n.
         draws: Draws that must be the same wherever they are used, by ``id(owner)``, kind and n.
         changed_norms: Batch norms that use per-sample statistics while the frame lasts.
+        of_layer: Whether it is one layer's own and not that of a whole model.
+        rows: Number of rows of the model's input where samples are folded in it.
     """
 
     def __init__(self, components: dict[Any, Tensor] | None = None, draws: dict[Any, Any] | None = None) -> None:
         self.components: dict[Any, Tensor] = {} if components is None else components
         self.draws: dict[Any, Any] = {} if draws is None else draws
         self.changed_norms: list[Any] = []
+        self.of_layer = False
+        self.rows: int | None = None
 
     def copy(self) -> Frame:
         """A frame with the same entries whose later changes do not show here."""
-        return Frame(dict(self.components), dict(self.draws))
+        frame = Frame(dict(self.components), dict(self.draws))
+        frame.rows = self.rows
+        return frame
 
 
 # eq=False: a component may be a tensor, whose == is not a bool.
@@ -111,7 +119,9 @@ class own_frame:  # noqa: N801 - reads as prose: with own_frame()
     def __enter__(self) -> None:
         self.opened = current_frame() is None
         if self.opened:
-            _FRAMES.append(Frame())
+            frame = Frame()
+            frame.of_layer = True
+            _FRAMES.append(frame)
 
     def __exit__(self, *error: object) -> None:
         if self.opened:
@@ -140,10 +150,15 @@ class using:  # noqa: N801 - reads as prose: with using(state)
 class FrameOpener:
     """Forward pre-hook of a converted root: begins the frame that its layers share."""
 
-    def __call__(self, module: torch.nn.Module, args: Any) -> None:
+    def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """Begin a frame."""
         frame = Frame()
         spec = _STATES[-1]
+        if spec.n > 1:
+            with_rows = (t for t in tensors((args, kwargs)) if t.dim() > spec.batch_dim)
+            frame.rows = next((t.shape[spec.batch_dim] for t in with_rows), None)
+            if spec.held is not None:
+                spec.held.rows = frame.rows
         if spec.bn == "per_sample" and spec.n > 1:
             from leanbayes.nn.batchnorm import use_per_sample_statistics
 
@@ -287,8 +302,8 @@ class _Rerun:
 
         frame = None if self.frame is None else self.frame.copy()
         self.undo.enter_context(using(_with_copied_generators(self.state), frame))
-        for module, tensors in self.state.swapped:
-            self.undo.enter_context(_reparametrize_module(module, dict(tensors)))
+        for module, values in self.state.swapped:
+            self.undo.enter_context(_reparametrize_module(module, dict(values)))
         self.undo.callback(use_pooled_statistics, use_per_sample_statistics(self.norms))
 
     def __exit__(self, *error: object) -> None:

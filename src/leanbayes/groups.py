@@ -49,12 +49,22 @@ class ComponentGroup(nn.Module):
     def once(self, n: int, draw: Callable[[], Tensor]) -> Tensor:
         """What `draw` gives for n samples, drawn once during one forward pass or held context."""
         frame = current_frame()
+        if frame is None or frame.of_layer:
+            self.check_no_rerun()
         if frame is None:
             return draw()
         key = (id(self), n)
         if key not in frame.components:
             frame.components[key] = draw()
         return frame.components[key]
+
+    def check_no_rerun(self) -> None:
+        """Raise in a backward pass: activation checkpointing would draw another component for each layer."""
+        if not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
+            raise RuntimeError(
+                "activation checkpointing ran a layer again without its component; pass "
+                "context_fn=lb.checkpoint_contexts (and use_reentrant=False) to the checkpoint"
+            )
 
     def row_index(self, rows: int, like: Tensor, spec: Sampling) -> Tensor:
         """Component of each row ``[rows]``: that of the row's sample, or of the row itself where the state has it."""

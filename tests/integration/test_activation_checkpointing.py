@@ -127,3 +127,47 @@ def test_per_sample_statistics():
 
     for ours, plain in zip(run(True), run(False)):
         torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["dense", "attention"])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_without_the_contexts_a_shared_component_is_an_error(reentrant, kind):
+    """The layers of a block would each draw a component of their own, and gradients be wrong without a word."""
+    torch.manual_seed(0)
+    block = nn.Linear(4, 4) if kind == "dense" else nn.TransformerEncoderLayer(4, 1, 4, batch_first=True)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(4, 4)
+            self.block = block
+
+        def forward(self, x):
+            return checkpoint(self.block, self.first(x), use_reentrant=reentrant)
+
+    model = lb.bayesianize(Net(), lb.Rank1(components=2))
+    output = model(torch.randn(3, 2, 4))
+    with pytest.raises(RuntimeError, match="pass context_fn=lb.checkpoint_contexts"):
+        output.sum().backward()
+
+
+@pytest.mark.parametrize("family", ["mean_field", "drop_connect", "emp", "ecmp", "mc_dropout"])
+def test_without_the_contexts_other_families_are_right_in_the_default_state(family):
+    torch.manual_seed(0)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Tanh(), nn.Linear(4, 4))
+            self.checkpoints = False
+
+        def forward(self, x):
+            return checkpoint(self.block, x, use_reentrant=False) if self.checkpoints else self.block(x)
+
+    model = lb.bayesianize(Net(), LAYERWISE[family], where=everywhere)
+    x, grads = torch.randn(3, 4), []
+    for model.checkpoints in (True, False):
+        torch.manual_seed(5)
+        grads.append(torch.autograd.grad(model(x).square().sum(), list(model.parameters()), allow_unused=True))
+    for ours, plain in zip(*grads):
+        torch.testing.assert_close(ours, plain)

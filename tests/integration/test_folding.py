@@ -6,7 +6,7 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes.testing import assert_folds
-from tests.families import ENSEMBLES, LAYERWISE, NOT_RECURRENT, ONE_OF_EACH, everywhere, folding, marked
+from tests.families import ENSEMBLES, LAYERWISE, NOT_RECURRENT, ONE_OF_EACH, everywhere, marked
 from tests.networks import NETWORKS, RECURRENT, build
 
 SERVED = [(n, f) for n in NETWORKS for f in LAYERWISE if not (f in NOT_RECURRENT and n in RECURRENT)]
@@ -19,7 +19,7 @@ def quick(network, family):
 @pytest.mark.parametrize(("network", "family"), marked(SERVED, quick))
 def test_layers(network, family):
     model, inputs = build(network)
-    model = lb.bayesianize(model, LAYERWISE[family], where=folding)
+    model = lb.bayesianize(model, LAYERWISE[family], where=everywhere)
     assert_folds(model, inputs, batch_dim=1 if network == "transformer_time_first" else 0)
 
 

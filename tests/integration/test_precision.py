@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import leanbayes as lb
-from tests.families import ALL, ENSEMBLES, LAYERWISE, NOT_RECURRENT, ONE_OF_EACH, folding, marked
+from tests.families import ALL, ENSEMBLES, LAYERWISE, NOT_RECURRENT, ONE_OF_EACH, everywhere, marked
 from tests.networks import RECURRENT, SmallNet, build
 
 NETWORKS = ("small", "lstm", "cells", "transformer", "bert", "convnext")
@@ -35,7 +35,7 @@ def quick(network, family):
 @pytest.mark.parametrize(("network", "family"), marked(SERVED, quick))
 def test_autocast(network, family):
     plain, inputs = build(network)
-    model = lb.bayesianize(plain, LAYERWISE[family], where=folding).train()
+    model = lb.bayesianize(plain, LAYERWISE[family], where=everywhere).train()
     with torch.autocast("cpu", torch.bfloat16):
         for n in (1, 2):
             assert_trains(model, inputs, n)
@@ -66,7 +66,7 @@ IN_HALF = [pair for pair in SERVED if pair != ("lstm", "rank1_halfcauchy")]
 @pytest.mark.parametrize(("network", "family"), marked(IN_HALF, quick))
 def test_half(network, family, dtype):
     plain, inputs = build(network)
-    model = lb.bayesianize(plain, LAYERWISE[family], where=folding).train().to(dtype)
+    model = lb.bayesianize(plain, LAYERWISE[family], where=everywhere).train().to(dtype)
     inputs = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
     for n in (1, 2):
         output = assert_trains(model, inputs, n)
@@ -84,7 +84,7 @@ def test_ensembles(family):
 @pytest.mark.parametrize("family", ALL)
 def test_the_kl_of_a_half_model_is_that_of_its_values_within_a_percent(family):
     torch.manual_seed(0)
-    model = lb.bayesianize(SmallNet(), ALL[family], where=None if "ensemble" in family else folding)
+    model = lb.bayesianize(SmallNet(), ALL[family], where=None if "ensemble" in family else everywhere)
     expected = lb.kl(model)
     half = lb.kl(copy.deepcopy(model).half())
     assert half.dtype == torch.float32
@@ -94,6 +94,6 @@ def test_the_kl_of_a_half_model_is_that_of_its_values_within_a_percent(family):
 @pytest.mark.parametrize("family", LAYERWISE)
 def test_double(family):
     plain, _ = build("small")
-    model = lb.bayesianize(plain, LAYERWISE[family], where=folding).double().train()
+    model = lb.bayesianize(plain, LAYERWISE[family], where=everywhere).double().train()
     output = assert_trains(model, (X.double(),), 2)
     assert output.dtype == torch.float64

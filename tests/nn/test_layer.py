@@ -156,3 +156,32 @@ def test_zero_means_leave_the_noise():
                 noise = layer(x)
             with lb.sampling(mean=True):
                 torch.testing.assert_close(drawn - noise, layer(x), rtol=1e-5, atol=1e-6)
+
+
+class Positions(nn.Module):
+    """A table of words, and one of positions that all examples share."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(7, 4)
+        self.positions = nn.Embedding(9, 4)
+
+    def forward(self, *, tokens):
+        return self.words(tokens) + self.positions(torch.arange(tokens.shape[1]).unsqueeze(0))
+
+
+@pytest.mark.parametrize("family", LAYERWISE)
+def test_positions_that_all_examples_share_have_a_draw_per_sample(family):
+    torch.manual_seed(0)
+    model = lb.bayesianize(Positions(), LAYERWISE[family], where=everywhere)
+    assert_folds(model, {"tokens": torch.randint(0, 7, (3, 5))})
+
+
+def test_an_index_that_may_be_the_batch_or_not_is_an_error():
+    model = lb.bayesianize(Positions(), lb.MeanField(), where=everywhere)
+    with pytest.raises(ValueError, match=r"positions got indices \(1, 6\) with one row for 2 folded samples"):
+        with lb.sampling(n=2):
+            model(tokens=torch.randint(0, 7, (6, 6)))
+    layer = lb.bayesianize(nn.Embedding(7, 4), lb.MeanField(), where=everywhere)
+    with pytest.raises(ValueError, match="with one row for 2 folded samples"), lb.sampling(n=2):
+        layer(torch.tensor([[1, 2, 3]]))

@@ -1,7 +1,7 @@
 """Kill a training at random moments, resume it, and compare with a run that nobody killed.
 
-``python killed_run.py FOLDER KILLS`` prints "equal" at the end. The runs are forks of this process, so that a kill costs
-no new imports.
+``python killed_run.py FOLDER KILLS`` prints "equal" at the end. The runs are forks of this process, so that a kill
+costs no new imports.
 """
 
 import json

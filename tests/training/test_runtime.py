@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import leanbayes as lb
 from leanbayes.training import fit
 from leanbayes.training.runtime import OneProcess, choose_device, make_runtime
 from tests.training.problems import config, data, network
@@ -32,26 +33,22 @@ def test_trains_on_a_gpu(precision, tmp_path):
 
 
 @pytest.mark.gpu
-def test_a_step_does_not_wait_for_the_gpu():
-    x, y = data()
-    torch.cuda.set_sync_debug_mode("default")
+@pytest.mark.parametrize("method", [None, lb.MeanField(), lb.Rank1()], ids=str)
+def test_a_step_does_not_wait_for_the_gpu(method):
+    batches = []
 
-    def watch(event):
-        # From the second epoch on; the last step of the first has been read.
-        torch.cuda.set_sync_debug_mode("error" if event.record["epoch"] == 1 else "default")
-
-    steps = []
-
-    def augment(x, generator):
-        steps.append(1)
-        if len(steps) > 6:
-            torch.cuda.set_sync_debug_mode("default")
+    def watch(x, generator):
+        # The second of three steps: the first one checks its input, and after the last one the loss is read.
+        batches.append(x)
+        torch.cuda.set_sync_debug_mode("error" if len(batches) == 2 else "default")
         return x
 
+    settings = config(device="cuda", epochs=1, clip=1.0, log_every=1000, anneal=1.0, schedule="cosine")
     try:
-        fit(network(), (x, y), config(device="cuda", epochs=2, clip=1.0, log_every=1000, anneal=1.0), augment=augment)
+        fit(network(method), data(), settings, augment=watch)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+    assert len(batches) == 3
 
 
 @pytest.mark.gpu

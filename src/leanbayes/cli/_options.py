@@ -82,7 +82,7 @@ def add_network(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--resume", action="store_true", help="go on with what the output folder holds")
 
 
-def add_common(parser: argparse.ArgumentParser, samples: int | None = 20) -> None:
+def add_common(parser: argparse.ArgumentParser, samples: int | None = 32) -> None:
     """Prediction, device and output."""
     if samples is not None:
         parser.add_argument(

@@ -23,6 +23,7 @@ from leanbayes.posteriors import (
     VarianceLayer,
     VariationalDropout,
 )
+from leanbayes.priors import Cauchy, Normal
 
 
 @dataclass(frozen=True)
@@ -61,22 +62,31 @@ def before_output(model: nn.Module) -> Selector | None:
     return named(names[-2]) if len(names) > 1 else None
 
 
-# Settings were chosen by cross-validation on the training part of the digits; the test part was not looked at.
+# Chosen by four-fold cross-validation on the training and validation parts of the digits (multilayer perceptron, fast
+# budget); no test example was looked at. Tempered (`kl_weight` below 1) are the families whose KL, summed over tens of
+# thousands of weights, outweighs the likelihood of a thousand images. Random signs, made for networks with capacity to
+# spare, cost this small one accuracy: components start spread around 1 instead.
+_SPREAD = 0.5
 _ALL = (
     Preset("plain", "Plain network"),
-    Preset("mc-dropout", "MC dropout", MCDropout(p=0.1)),
+    Preset("mc-dropout", "MC dropout", MCDropout(p=0.05)),
     Preset("deep-ensemble", "Deep ensemble (5)", DeepEnsemble(members=5)),
-    Preset("mean-field", "Mean-field", MeanField(), kl_weight=0.1, anneal=0.5),
-    Preset("k-tied", "k-tied Normal (2)", KTied(rank=2), kl_weight=0.1, anneal=0.5),
-    Preset("variational-dropout", "Variational dropout", VariationalDropout(), anneal=0.5),
+    Preset("mean-field", "Mean-field", MeanField(), kl_weight=0.03, anneal=0.5),
+    Preset("k-tied", "k-tied Normal (2)", KTied(rank=2), kl_weight=0.001, anneal=0.5),
+    Preset("variational-dropout", "Variational dropout", VariationalDropout()),
     Preset("variance-layer", "Variance layer", VarianceLayer(), where=before_output),
-    Preset("batch-ensemble", "BatchEnsemble (4)", BatchEnsemble(components=4, random_sign=0.5)),
-    Preset("rank1", "Rank-1 Gaussian (4)", Rank1(components=4, random_sign=0.5), anneal=0.5),
+    Preset("batch-ensemble", "BatchEnsemble (4)", BatchEnsemble(components=4, init_spread=0.3)),
+    Preset(
+        "rank1",
+        "Rank-1 Gaussian (4)",
+        Rank1(components=4, prior=Normal(1, 0.2), init_std=0.2, init_spread=_SPREAD),
+        kl_weight=0.3,
+    ),
     Preset(
         "rank1-cauchy",
         "Rank-1 Cauchy (4)",
-        Rank1(components=4, posterior="cauchy", random_sign=0.5),
-        anneal=0.5,
+        Rank1(components=4, posterior="cauchy", prior=Cauchy(1, 0.01), init_std=0.003, init_spread=_SPREAD),
+        kl_weight=0.01,
     ),
     Preset("emp", "EMP (5)", EMP(components=5)),
     Preset("ecmp", "ECMP (5)", ECMP(components=5)),

@@ -60,7 +60,7 @@ def compare(
     config: Budget | str | int = "fast",
     *,
     seeds: Sequence[int] = (0,),
-    samples: int = 20,
+    samples: int = 32,
     out: str | os.PathLike[str],
     device: str = "auto",
     resume: bool = False,

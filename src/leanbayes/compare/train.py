@@ -19,8 +19,8 @@ from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.training import History, TrainConfig, fit
 
 # Optimiser steps of the named budgets, and the most epochs that they may take.
-_STEPS = {"fast": (850, 200), "normal": (4000, 1000)}
-_TINY_DATA, _SMALL_DATA = 1000, 5000
+_STEPS = {"fast": (1640, 200), "normal": (8000, 1000)}
+_SMALL_DATA = 5000
 _EVALUATIONS = 10
 
 
@@ -42,7 +42,7 @@ class Budget:
 
     @classmethod
     def of(cls, value: str | int | Budget, examples: int, batch_size: int | None = None) -> Budget:
-        """A budget from "fast" (about 850 optimiser steps, at most 200 epochs), "normal" (4000, 1000) or epochs.
+        """A budget from "fast" (about 1640 optimiser steps, at most 200 epochs), "normal" (8000, 1000) or epochs.
 
         Example:
             >>> Budget.of("fast", 1294).epochs, Budget.of(3, 1294).epochs
@@ -50,7 +50,7 @@ class Budget:
         """
         if isinstance(value, Budget):
             return value
-        size = batch_size or (32 if examples < _TINY_DATA else 64 if examples < _SMALL_DATA else 128)
+        size = batch_size or (32 if examples < _SMALL_DATA else 128)
         if isinstance(value, str) and value not in _STEPS:
             if not value.isdecimal():
                 raise ValueError(f"budget is {', '.join(_STEPS)} or a number of epochs, not {value!r}")

@@ -75,7 +75,7 @@ def bayesianize(
     _turn_off_fast_paths(root)
     if freeze:
         _freeze(root)
-    root.register_forward_pre_hook(FrameOpener(), prepend=True)
+    root.register_forward_pre_hook(FrameOpener(), prepend=True, with_kwargs=True)
     root.register_forward_hook(FrameCloser(), always_call=True)
     root.leanbayes_report = _report(plan, layers)  # pyright: ignore[reportArgumentType]
     return root
@@ -156,22 +156,26 @@ def _swap(model: nn.Module, plan: Plan, layers: dict[int, ConvertedLayer]) -> nn
 def _turn_off_fast_paths(model: nn.Module) -> None:
     """Keep torch's Transformer modules from their fused path, which reads the weights of converted children."""
     for module in model.modules():
-        inside = any(isinstance(child, ConvertedLayer) for child in module.modules())
-        if isinstance(module, nn.TransformerEncoderLayer) and inside:
-            module._leanbayes_fast_path = module.activation_relu_or_gelu  # pyright: ignore
-            module.activation_relu_or_gelu = 0
-        if isinstance(module, nn.TransformerEncoder) and inside:
-            module._leanbayes_fast_path = module.use_nested_tensor  # pyright: ignore
-            module.use_nested_tensor = False
+        if not isinstance(module, (nn.TransformerEncoderLayer, nn.TransformerEncoder)):
+            continue
+        if not any(isinstance(child, ConvertedLayer) for child in module.modules()):
+            continue
+        name = _fast_path_switch(module)
+        module._leanbayes_fast_path = getattr(module, name)  # pyright: ignore[reportArgumentType]
+        setattr(module, name, False)
 
 
 def restore_fast_paths(model: nn.Module) -> None:
     """Undo `_turn_off_fast_paths`."""
     for module in model.modules():
         if hasattr(module, "_leanbayes_fast_path"):
-            name = "activation_relu_or_gelu" if isinstance(module, nn.TransformerEncoderLayer) else "use_nested_tensor"
-            setattr(module, name, module._leanbayes_fast_path)
+            setattr(module, _fast_path_switch(module), module._leanbayes_fast_path)
             del module._leanbayes_fast_path
+
+
+def _fast_path_switch(module: nn.Module) -> str:
+    """The attribute that a Transformer module asks before it takes its fused path."""
+    return "activation_relu_or_gelu" if isinstance(module, nn.TransformerEncoderLayer) else "use_nested_tensor"
 
 
 def _freeze(model: nn.Module) -> None:
@@ -226,7 +230,7 @@ def _make_ensemble(model: nn.Module, method: DeepEnsemble, where: Any, freeze: b
     if freeze and method.of is None:
         raise ValueError("freeze=True leaves nothing to train in an ensemble of plain networks")
     ensemble = Ensemble(members, method)
-    ensemble.register_forward_pre_hook(FrameOpener(), prepend=True)
+    ensemble.register_forward_pre_hook(FrameOpener(), prepend=True, with_kwargs=True)
     ensemble.register_forward_hook(FrameCloser(), always_call=True)
     inner = getattr(members[0], "leanbayes_report", None)
     report = Report([("", type(model).__name__, method)], inner.left if inner else [], inner.notes if inner else [])

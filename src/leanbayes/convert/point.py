@@ -61,6 +61,7 @@ def point_estimate(model: nn.Module, *, component: int | None = None, seed: int 
         for key, hook in list(hooks.items()):
             if isinstance(hook, kind):
                 del hooks[key]
+                plain._forward_pre_hooks_with_kwargs.pop(key, None)
                 plain._forward_hooks_always_called.pop(key, None)
     if hasattr(plain, "leanbayes_report"):
         del plain.leanbayes_report

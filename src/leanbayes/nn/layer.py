@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 
-from leanbayes._sampling import Sampling, current_sampling, own_frame
+from leanbayes._sampling import Sampling, current_frame, current_sampling, own_frame
 from leanbayes.estimators import estimator, resolve
 from leanbayes.estimators.weight import apply_draws
 from leanbayes.groups import ComponentGroup
 from leanbayes.methods import Method, fan_in
 from leanbayes.nn._base import ConvertedLayer, Scope, as_trained
-from leanbayes.ops import BagLookup, ConvTransposed, LinearOp, op_for
+from leanbayes.ops import BagLookup, ConvTransposed, LinearOp, Lookup, op_for, rows_per_sample
 from leanbayes.parameter import RandomParameter
 
 
@@ -117,7 +118,7 @@ class BayesianLayer(ConvertedLayer):
         bias = self.bias.means(spec.n, spec) if isinstance(self.bias, RandomParameter) else self.bias
         if weight.dim() == self.weight.dim():
             return op(x, as_trained(weight, self.trained["weight"]), bias)
-        return apply_draws(op, x, weight, bias, self.rows_axis(x, spec))
+        return self._by_rows(x, spec, lambda rows, axis: apply_draws(op, rows, weight, bias, axis))
 
     def rows_axis(self, x: Tensor, spec: Sampling) -> int:
         """See `ConvertedLayer`; the op knows which inputs are sequences."""
@@ -133,7 +134,29 @@ class BayesianLayer(ConvertedLayer):
             name = "weight"
         draw = estimator(name)
         zero_mean = self.draws_zero_mean(spec)
-        return draw(op, x, self.weight, self.bias, spec, self.rows_axis(x, spec), zero_mean)
+        return self._by_rows(x, spec, lambda rows, axis: draw(op, rows, self.weight, self.bias, spec, axis, zero_mean))
+
+    def _by_rows(self, x: Tensor, spec: Sampling, run: Callable[[Tensor, int], Tensor]) -> Tensor:
+        """``run(x, axis of the rows)``; what all rows share is run once per sample."""
+        axis = self.rows_axis(x, spec)
+        rows = self._rows_to_share(x, spec)
+        if rows is None:
+            return run(x, axis)
+        once = x.expand(*(spec.n if i == axis else -1 for i in range(x.dim())))
+        return run(once, axis).repeat_interleave(rows_per_sample(rows, spec.n), axis)
+
+    def _rows_to_share(self, x: Tensor, spec: Sampling) -> int | None:
+        """Rows of the folded batch where all of them share one row of indices, such as positions; None where not."""
+        if spec.n == 1 or not isinstance(self.op, Lookup) or x.shape[self.rows_axis(x, spec)] != 1:
+            return None
+        frame = current_frame()
+        rows = None if frame is None else frame.rows
+        if rows is None or rows in x.shape:
+            raise ValueError(
+                f"{self.path or 'the layer'} got indices {tuple(x.shape)} with one row for {spec.n} folded samples; "
+                "leave it out with `where`, or draw one sample at a time"
+            )
+        return rows
 
     def _with_arguments(self, x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LinearOp:
         template: Any = self.template

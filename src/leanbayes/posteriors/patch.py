@@ -41,6 +41,9 @@ class PatchGroup(ComponentGroup):
             return None
         return super().fixed_index(n, like, spec)
 
+    def check_no_rerun(self) -> None:
+        """See `ComponentGroup`; a layer's own index is drawn where it is used, so that it is drawn again alike."""
+
     def entropy(self, like: Tensor) -> Tensor:
         """Entropy of one index in nats."""
         return -(self.probs(like) * self.log_probs(like)).sum()

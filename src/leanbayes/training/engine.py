@@ -68,7 +68,8 @@ def fit(
     """Train a model in place, by its ELBO; a plain model is trained by its likelihood.
 
     The same seed gives the same weights on the CPU, also where the run was killed and resumed. One device needs torch
-    alone; several are driven by Lightning Fabric, which starts the script once for each.
+    alone; several are driven by Lightning Fabric, which starts the script once for each. FSDP leaves the weights spread
+    over the processes; `load_weights` reads them from the last checkpoint.
 
     Args:
         model: A converted model or a plain one.
