@@ -293,7 +293,7 @@ def test_ctrl_c_has_its_exit_code(tables, tmp_path, capsys, monkeypatch):
         patch.setattr("leanbayes.compare.run.measure_model", interrupt)
         assert main(words) == 130
     err = capsys.readouterr().err.strip()
-    assert err.startswith("leanbayes: error: interrupted") and "\n" not in err
+    assert err == "leanbayes: error: interrupted; --resume goes on where there is a checkpoint"
     assert (tmp_path / "plain" / "seed0" / "last.pt").exists()
     assert main([*words, "--resume"]) == 0
     assert not (tmp_path / "plain" / "seed0" / "last.pt").exists()
@@ -330,3 +330,22 @@ def test_bench_runs_the_clones_benchmarks(tmp_path, capfd):
     (tmp_path / "benchmarks" / "run.py").write_text("import sys; print(sys.argv[1:]); sys.exit(3)")
     assert main(["bench", "--clone", str(tmp_path), "--", "--only", "x"]) == 3
     assert "['--only', 'x']" in capfd.readouterr().out
+
+
+def test_ctrl_c_within_training_says_where_it_goes_on(tables, tmp_path, capsys, monkeypatch):
+    from leanbayes.training.engine import _Training
+
+    words = ["fit", str(tables / "kinds.csv"), *SMALL, "--budget", "3", "--out", str(tmp_path)]
+    optimise = _Training._optimise
+
+    def interrupt(self, group):
+        if self.epoch == 1:
+            raise KeyboardInterrupt
+        return optimise(self, group)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Training, "_optimise", interrupt)
+        assert main(words) == 130
+    err = capsys.readouterr().err.strip()
+    assert "interrupted in epoch 2" in err and "--resume goes on from the checkpoint" in err and "\n" not in err
+    assert main([*words, "--resume"]) == 0

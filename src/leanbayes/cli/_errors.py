@@ -18,6 +18,18 @@ class UsageError(ValueError):
     """Something that the user can put right by another argument."""
 
 
+def spelled(text: str) -> str:
+    """A message of the library with its arguments as the command line writes them.
+
+    Example:
+        >>> spelled("pass resume=True to go on")
+        'pass --resume to go on'
+    """
+    for pattern, replacement in _SPELLINGS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
 def sentence(error: Exception) -> str:
     """What went wrong and what to do, on one line."""
     text = " ".join(str(error).split())
@@ -25,8 +37,7 @@ def sentence(error: Exception) -> str:
         return f"the memory is full ({text or type(error).__name__}); use a smaller --batch-size or fewer --samples"
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         text = f"{error.filename}: {error.strerror}"
-    for pattern, replacement in _SPELLINGS:
-        text = pattern.sub(replacement, text)
+    text = spelled(text)
     if isinstance(error, _EXPECTED) and text:
         return text
     return f"{type(error).__name__}: {text}; run it again with --debug to see where this happened"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from leanbayes.cli import bench, compare, evaluate, fit, predict, report, summary
 from leanbayes.cli._config import apply_config
-from leanbayes.cli._errors import sentence
+from leanbayes.cli._errors import sentence, spelled
 
 # In the order of the help.
 _COMMANDS = (compare, fit, evaluate, predict, summary, report, bench)
@@ -37,9 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         if debug:
             raise
-        _complain(
-            f"interrupted: {error}" if str(error) else "interrupted; --resume goes on where there is a checkpoint"
-        )
+        _complain(spelled(str(error)) or "interrupted; --resume goes on where there is a checkpoint")
         return _INTERRUPTED
     except BrokenPipeError:
         # Whoever read the output has seen enough.

@@ -47,7 +47,7 @@ class Evaluation:
     notes: tuple[str, ...] = ()
 
 
-def make_evaluation(dataset: Dataset, *, ood: str | None = None, limit: int = 10_000, shifted: int = 500) -> Evaluation:
+def make_evaluation(dataset: Dataset, *, ood: str | None = None, limit: int = 10_000, shifted: int = 300) -> Evaluation:
     """The test data of a comparison.
 
     Args:

@@ -125,7 +125,7 @@ class FabricRuntime(Runtime):
             return super().states(optimizer)
         from torch.distributed.checkpoint.state_dict import get_state_dict
 
-        return get_state_dict(self._wrapped, optimizer, options=_whole())  # pyright: ignore[reportReturnType]
+        return get_state_dict(self._wrapped, optimizer, options=self._whole())  # pyright: ignore[reportReturnType]
 
     def load_states(self, optimizer: Optimizer | None, elbo: dict[str, Any], optimizer_state: dict[str, Any]) -> None:
         """See `Runtime`."""
@@ -136,11 +136,11 @@ class FabricRuntime(Runtime):
 
         # The optimiser first: torch makes its state by a step of size 0, which the objective counts.
         if optimizer is not None:
-            set_optimizer_state_dict(self._wrapped, optimizer, optimizer_state, options=_whole())
-        set_model_state_dict(self._wrapped, elbo, options=_whole())
+            set_optimizer_state_dict(self._wrapped, optimizer, optimizer_state, options=self._whole())
+        set_model_state_dict(self._wrapped, elbo, options=self._whole())
 
+    def _whole(self) -> Any:
+        from torch.distributed.checkpoint.state_dict import StateDictOptions
 
-def _whole() -> Any:
-    from torch.distributed.checkpoint.state_dict import StateDictOptions
-
-    return StateDictOptions(full_state_dict=True, cpu_offload=True)
+        # torch crashes where it is to move to the CPU what is there already.
+        return StateDictOptions(full_state_dict=True, cpu_offload=self.device.type != "cpu")
