@@ -18,6 +18,7 @@ from leanbayes._sampling import Sampling, SeededRandom, current_sampling, using
 from leanbayes.nn._rows import map_rows
 from leanbayes.nn.dropout import DropoutLayer
 from leanbayes.nn.layer import BayesianLayer
+from leanbayes.nn.norm import NormLayer
 from leanbayes.objectives.likelihoods import Likelihood
 
 
@@ -200,8 +201,9 @@ def _best_chunk(model: nn.Module, x: Any, state: Sampling, boundary: Boundary | 
     width = first.numel() // max(count, 1) if boundary is None else boundary.width
     rows_wanted = limits.wide_rows if width > _WIDE_ROW else limits.rows
     drawn = _drawn_elements(model, state)
-    if drawn and width > _WIDE_ROW:
-        # Convolutions apply drawn weights one after the other: folding them saves only the calls between.
+    if width > _WIDE_ROW and (drawn or any(isinstance(layer, NormLayer) for layer in model.modules())):
+        # Convolutions apply drawn weights one after the other, and a norm with a scale per row reads more than one
+        # with a scale for all: folding saves only the calls between.
         rows_wanted //= 4
     chunk = rows_wanted // max(count, 1)
     if drawn:
