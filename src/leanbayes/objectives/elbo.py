@@ -108,6 +108,8 @@ class ELBO(nn.Module):
         reference = next(model.parameters(), torch.zeros(()))
         self.register_buffer("step", torch.zeros((), dtype=torch.long, device=reference.device))
         self.register_buffer("weight_now", torch.ones((), device=reference.device), persistent=False)
+        # The same as `step`, on the host: reading a buffer would stop a GPU's queue.
+        self._count = 0
         self._driver: weakref.ref[Optimizer] | None = None
         # Shapes of one example's targets and outputs, once a batch has passed the checks.
         self._seen: tuple[torch.Size, torch.Size] | None = None
@@ -143,7 +145,8 @@ class ELBO(nn.Module):
 
     def advance(self) -> None:
         """Count one optimiser step; needed by hand only where no `torch.optim` optimiser steps."""
-        self.step += 1
+        self._count += 1
+        self.step.fill_(self._count)
         self._set_weight()
 
     def extra_repr(self) -> str:
@@ -204,7 +207,7 @@ class ELBO(nn.Module):
             )
 
     def _set_weight(self) -> None:
-        weight = self.kl_weight(int(self.step)) if callable(self.kl_weight) else float(self.kl_weight)
+        weight = self.kl_weight(self._count) if callable(self.kl_weight) else float(self.kl_weight)
         if not 0 <= weight < math.inf:
             raise ValueError(f"the KL weight must be a finite number from 0, not {weight!r}")
         self.weight_now.fill_(weight)
@@ -230,6 +233,7 @@ class ELBO(nn.Module):
 
 
 def _refresh_weight(module: ELBO, incompatible: Any) -> None:
+    module._count = int(module.step)
     module._set_weight()
 
 
