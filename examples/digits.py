@@ -1,6 +1,6 @@
 """A plain network and a Bayesian one on scikit-learn's handwritten digits, side by side.
 
-`make demo` runs this file: 898 images to train on, 899 to test on, under a minute on two cores. The figures in the
+`make demo` runs this file: 898 images to train on, 899 to test on. The figures in the
 README come from `python examples/digits.py --seeds 5 --save results/demo-digits.json`.
 
 How the settings were found: an early look at eleven methods with default settings used the test images too. After that,
