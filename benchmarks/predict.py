@@ -55,6 +55,7 @@ def against_a_loop(device: torch.device, repeats: int, only: str | None) -> Iter
                 {
                     "predict": lambda model=model, samples=samples, x=x: lb.predict(model, x, samples),
                     "loop": lambda model=model, samples=samples, x=x: _loop(model, x, samples),
+                    "loop again": lambda model=model, samples=samples, x=x: _loop(model, x, samples),
                     "one": lambda model=model, x=x: _loop(model, x, 1),
                 },
                 repeats,
@@ -65,6 +66,8 @@ def against_a_loop(device: torch.device, repeats: int, only: str | None) -> Iter
                 "samples": samples,
                 "batch": x.shape[0],
                 "predict_over_loop": seconds["predict"] / seconds["loop"],
+                # How far two runs of the same loop are apart: what a ratio near 1 is to be read against.
+                "loop_over_loop": seconds["loop again"] / seconds["loop"],
                 "predict_over_one": seconds["predict"] / seconds["one"],
                 "seconds": seconds,
             }
@@ -108,10 +111,10 @@ def partly_random(device: torch.device, repeats: int) -> Iterator[dict]:
         }
 
 
-def _loop(model: nn.Module, x: torch.Tensor, samples: int) -> None:
+def _loop(model: nn.Module, x: torch.Tensor, samples: int) -> torch.Tensor:
+    """What one writes by hand to have the outputs that `predict` returns."""
     with torch.no_grad():
-        for _ in range(samples):
-            model(x)
+        return torch.stack([model(x) for _ in range(samples)])
 
 
 def _check(model: nn.Module, x: torch.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Run the benchmarks: ``python -m benchmarks.run [--device cuda] [--repeats 5] [--only NAME] [--out results]``."""
+"""Run the benchmarks: ``python -m benchmarks.run [--device cuda] [--repeats 9] [--only NAME] [--out results]``."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from pathlib import Path
 
 import torch
 
-from benchmarks._measure import write
+from benchmarks._measure import keep_heap, write
 from benchmarks.predict import against_a_loop, partly_random
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--only", help="one network, such as MLP")
     parser.add_argument("--part", choices=("loop", "partly", "all"), default="all")
     parser.add_argument("--out", type=Path, help="folder for the result files; nothing is written without it")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
+    if device.type == "cpu":
+        keep_heap("benchmarks.run")
     if arguments.part in ("partly", "all") and arguments.only is None:
         _report("bench-predict-partly", partly_random(device, arguments.repeats), device, arguments.out)
     if arguments.part in ("loop", "all"):

@@ -1,8 +1,6 @@
 """Training through the engine against a bare loop: ``python -m benchmarks.training [--device cuda] [--out FOLDER]``.
 
-On the CPU, the C library gives freed memory back to the system or not, as it happens, and each page that it takes again
-costs time: up to a tenth of a step, in one loop or the other. `HEAP` has it keep its memory, for both loops alike;
-``--default-heap`` measures without.
+On the CPU both loops run with a C library that keeps freed memory; ``--default-heap`` measures without.
 """
 
 from __future__ import annotations
@@ -22,13 +20,12 @@ import torch.nn.functional as F
 from torch import nn
 
 import leanbayes as lb
-from benchmarks._measure import interleaved
+from benchmarks._measure import HEAP, command, interleaved, keep_heap
 from leanbayes.training import TrainConfig, fit
 from leanbayes.training.seeds import derive
 
 LIMIT = 1.05
 LR = 1e-3
-HEAP = {"MALLOC_TRIM_THRESHOLD_": str(1 << 32), "MALLOC_MMAP_THRESHOLD_": str(1 << 32)}
 
 
 def network(device: torch.device) -> nn.Module:
@@ -89,7 +86,7 @@ def write(path: Path, device: torch.device, row: dict) -> None:
     packages = ("torch", "numpy", "rich")
     record = {
         "id": "bench-training",
-        "command": "python -m " + " ".join(["benchmarks.training", *sys.argv[1:]]),
+        "command": command("benchmarks.training"),
         "seeds": [0],
         "device": torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads",
         "versions": {"leanbayes": lb.__version__, "python": platform.python_version()}
@@ -113,10 +110,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for the result file; nothing is written without it")
     parser.add_argument("--default-heap", action="store_true", help="leave the C library's heap as it is")
     arguments = parser.parse_args()
-    if arguments.device == "cpu" and not arguments.default_heap and not HEAP.keys() <= os.environ.keys():
-        # The settings are read when a process starts.
-        command = [sys.executable, "-m", "benchmarks.training", *sys.argv[1:]]
-        os.execve(sys.executable, command, os.environ | HEAP)
+    if arguments.device == "cpu" and not arguments.default_heap:
+        keep_heap("benchmarks.training")
     device = torch.device(arguments.device)
     cuda = device.type == "cuda"
     epochs = arguments.epochs or (5 if cuda else 2)

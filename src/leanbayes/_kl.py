@@ -141,7 +141,7 @@ def kl(model: nn.Module, mixture: Mixture = "mean", *, constant: bool | None = N
     Example:
         >>> import torch, leanbayes as lb
         >>> model = lb.bayesianize(torch.nn.Linear(3, 2), lb.MeanField(prior=lb.Normal(0, 1)))
-        >>> float(lb.kl(model)) > 0
+        >>> lb.kl(model).item() > 0
         True
     """
     from leanbayes.nn.ensemble import Ensemble

@@ -150,10 +150,15 @@ def _passes(
     compiled = hasattr(model, "_orig_mod")
     boundary = None if compiled else find_boundary(model, x)
     size = _chunk_size(model, plan, x, chunk, state, boundary)
+    if size == 1 and boundary is not None and not boundary.before:
+        # Nothing to fold and nothing to keep: hooks would cost more than they save.
+        boundary = None
     runner = PrefixRunner(model, x, boundary)
     device = next(tensors(x)).device
+    kept = None if compiled or torch.is_grad_enabled() else {}
+    state = state.replace(n=size, component=plan.component, offset=0, kept=kept)
     for start in range(0, plan.count, size):
-        spec = state.replace(n=size, component=plan.component, offset=start % plan.components)
+        spec = state.replace(offset=start % plan.components) if plan.components > 1 else state
         if base_seed is not None:
             seeds = [_sample_seed(base_seed, start + s) for s in range(size)]
             spec = spec.replace(generators=tuple(torch.Generator(device).manual_seed(s) for s in seeds))

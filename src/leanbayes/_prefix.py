@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -84,8 +84,8 @@ class PrefixRunner:
         """Outputs ``[n * B, ...]`` of n folded samples, in the sampling state in force."""
         if self.boundary is None:
             return output_tensor(call(self.model, fold(self.x, n, current_sampling().batch_dim)))
-        replay = bool(self.kept)
-        with _folding_at(self.model, self.boundary, n), self._beginning(replay):
+        folding = _folding_at(self.model, self.boundary, n) if n > 1 else nullcontext()
+        with folding, self._beginning(replay=bool(self.kept)):
             return output_tensor(call(self.model, self.x))
 
     @contextmanager

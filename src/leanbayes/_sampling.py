@@ -63,6 +63,8 @@ class Sampling:
         generator: Source of all draws, eager only.
         generators: One source per sample, eager only, so that a sample does not depend on how samples are chunked.
         held: The draws of a `sampling(hold=True)` context.
+        kept: Scales that do not change between the passes of one prediction, by the posterior's id; None computes them
+            for every pass.
         swapped: Modules that run with other tensors for the moment, with these tensors by name: an ensemble's member.
     """
 
@@ -78,6 +80,7 @@ class Sampling:
     generator: torch.Generator | None = None
     generators: tuple[torch.Generator, ...] | None = None
     held: Frame | None = None
+    kept: dict[int, Tensor] | None = None
     swapped: tuple[tuple[torch.nn.Module, dict[str, Tensor]], ...] = ()
 
     def __post_init__(self) -> None:

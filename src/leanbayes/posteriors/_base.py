@@ -135,6 +135,14 @@ class Elementwise(Posterior):
     def scale(self) -> Tensor:
         """Scale of each element, in float32 at least."""
 
+    def scale_for(self, spec: Sampling) -> Tensor:
+        """`scale`, computed once where `spec` keeps it for several passes."""
+        if spec.kept is None or spec.swapped:
+            return self.scale()
+        if id(self) not in spec.kept:
+            spec.kept[id(self)] = self.scale()
+        return spec.kept[id(self)]
+
     def location(self) -> Tensor:
         """Location of each element, in float32 at least."""
         return full_precision(self.loc)
@@ -146,12 +154,12 @@ class Elementwise(Posterior):
     def rsample(self, n: int, spec: Sampling) -> Tensor:
         """See `Posterior`."""
         eps = self.draw_noise((n, *self.shape), self.loc, spec)
-        return self.transform(self.location() + self.scale() * eps)
+        return self.transform(torch.addcmul(self.location(), self.scale_for(spec), eps))
 
     def rsample_rows(self, index: Tensor, spec: Sampling) -> Tensor:
         """Draw ``[rows, d]`` from the components ``index`` ``[rows]`` of stacked parameters ``[K, d]``."""
         eps = self.draw_noise((index.shape[0], *self.shape[1:]), self.loc, spec)
-        return self.transform(self.location()[index] + self.scale()[index] * eps)
+        return self.transform(self.location()[index] + self.scale_for(spec)[index] * eps)
 
     def mean(self, component: int | None = None) -> Tensor:
         """See `Posterior`."""

@@ -23,7 +23,7 @@ class GaussianPosterior(Elementwise):
 
     def deviation(self, n: int, spec: Sampling) -> Tensor:
         """See `Posterior`."""
-        return self.scale() * self.draw_noise((n, *self.shape), self.loc, spec)
+        return self.scale_for(spec) * self.draw_noise((n, *self.shape), self.loc, spec)
 
     def moments(self) -> Moments:
         """See `Posterior`."""
