@@ -144,7 +144,7 @@ class ELBO(nn.Module):
         return Terms(loss, nll, divergence, outputs)
 
     def advance(self) -> None:
-        """Count one optimiser step; needed by hand only where no `torch.optim` optimiser steps."""
+        """Count one optimiser step; by hand where no `torch.optim` optimiser steps, or a CUDA graph plays it."""
         self._count += 1
         self.step.fill_(self._count)
         self._set_weight()
@@ -222,7 +222,9 @@ class ELBO(nn.Module):
             self._driver = weakref.ref(optimiser)
         elif driver is not optimiser:
             return
-        self.advance()
+        # A recording would count the same step again and again; who plays it calls `advance`.
+        if not (self.step.is_cuda and torch.cuda.is_current_stream_capturing()):
+            self.advance()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_driver": None}

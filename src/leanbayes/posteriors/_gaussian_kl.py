@@ -102,7 +102,17 @@ def _table() -> Tensor:
     return torch.stack([value, -x * slope * _STEP], 1)
 
 
-_TABLE = _table()
+# By device: copying it there for every step would stop a GPU's queue, and cannot be recorded in a CUDA graph.
+_TABLES = {torch.device("cpu"): _table()}
+
+
+def _table_on(device: torch.device) -> Tensor:
+    if device in _TABLES:
+        return _TABLES[device]
+    table = _TABLES[torch.device("cpu")].to(device)
+    if not torch.compiler.is_compiling():
+        _TABLES[device] = table
+    return table
 
 
 def _interpolate(log_alpha: Tensor) -> Tensor:
@@ -110,7 +120,7 @@ def _interpolate(log_alpha: Tensor) -> Tensor:
     position = (log_alpha.clamp(_LOW, _HIGH) - _LOW) / _STEP
     index = position.detach().long()
     f = position - index
-    table = _TABLE.to(log_alpha.device)
+    table = _table_on(log_alpha.device)
     # A lookup, since indexing by a shared alpha's single index would leave a compiled graph.
     v, m = F.embedding(index, table).unbind(-1)
     w, n = F.embedding(index + 1, table).unbind(-1)

@@ -20,6 +20,7 @@ _FREE_TO_CHANGE = frozenset(
         "restore_best",
         "device",
         "compile",
+        "cuda_graph",
         "checkpoint_every",
         "checkpoint_steps",
         "log_every",
@@ -67,6 +68,8 @@ class TrainConfig:
         restore_best: End with the weights of the best epoch instead of the last.
         precision: "32" or "bf16-mixed".
         compile: Whether to compile the objective; a text names a backend of `torch.compile`.
+        cuda_graph: Record the optimiser step once and play it back, several times as fast for small networks; on one
+            GPU and without `accumulate`, elsewhere it makes no difference.
         device: "auto", "cpu" or "cuda".
         devices: Number of processes, one for each device.
         strategy: "auto", "ddp" or "fsdp".
@@ -116,6 +119,7 @@ class TrainConfig:
     restore_best: bool = False
     precision: str = "32"
     compile: bool | str = False
+    cuda_graph: bool = False
     device: str = "auto"
     devices: int = 1
     strategy: str = "auto"
@@ -165,7 +169,7 @@ class TrainConfig:
         check_choice(self, ("32", "bf16-mixed"), precision=self.precision)
         check_choice(self, ("auto", "cpu", "cuda"), device=self.device)
         check_choice(self, ("auto", "ddp", "fsdp"), strategy=self.strategy)
-        for name in ("nesterov", "tile", "drop_last", "restore_best", "tensorboard"):
+        for name in ("nesterov", "tile", "drop_last", "restore_best", "cuda_graph", "tensorboard"):
             check_choice(self, (False, True), **{name: getattr(self, name)})
 
     def _check_combinations(self) -> None:

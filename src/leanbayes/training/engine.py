@@ -14,13 +14,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from leanbayes.objectives.elbo import ELBO
+from leanbayes.objectives.elbo import ELBO, Terms
 from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.training.config import TrainConfig
 from leanbayes.training.data import Augment, Batch, Place, Source, TensorSource, make_source, split_data
 from leanbayes.training.errors import OutputError, TrainingInterrupted
 from leanbayes.training.evaluate import evaluate
 from leanbayes.training.files import BEST, LAST, prepare_folder, read_state, write_state
+from leanbayes.training.graphs import GraphedStep
 from leanbayes.training.history import History
 from leanbayes.training.logs import Logs
 from leanbayes.training.meter import Meter
@@ -149,6 +150,7 @@ class _Training:
         runtime.setup(self.elbo)
         self.optimizer = make_optimizer(self.elbo, config)
         self.base_rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.graphed = self._graphed() if config.cuda_graph else None
         self.meter = Meter(runtime.device)
         self.history = History(monitor=config.monitor, min_delta=config.min_delta)
         self.epoch = self.batch = self.step = 0
@@ -242,6 +244,10 @@ class _Training:
     def _optimise(self, group: list[Batch]) -> None:
         """One optimiser step from the passes of a group, averaged over their examples; empties the group."""
         count, total = len(group), sum(batch.rows for batch in group)
+        if self.graphed is not None and self.checked:
+            self._play(group.pop())
+            self.batch += count
+            return
         for _ in range(count - 1):
             with self.runtime.accumulating():
                 self._pass(group, total)
@@ -257,6 +263,32 @@ class _Training:
         self.step += 1
         self.gradients_used = True
         self.batch += count
+
+    def _play(self, batch: Batch) -> None:
+        """The same as a recorded step."""
+        assert self.graphed is not None
+        self._set_rates()
+        self.elbo.kl_weight = self.kl_at(self.step + 1)
+        terms, played = self.graphed(batch)
+        if played:
+            self.elbo.advance()
+        self.step += 1
+        self.meter.add(terms, batch.rows)
+
+    def _graphed(self) -> GraphedStep | None:
+        """A step to record, where that can be done."""
+        if self.runtime.device.type != "cuda" or self.runtime.world > 1 or self.config.accumulate > 1:
+            return None
+
+        def step(batch: Batch) -> Terms:
+            terms = self.runtime.forward(batch)
+            self.runtime.backward(terms.loss)
+            if self.config.clip is not None:
+                self.runtime.clip(self.optimizer, self.config.clip)
+            self.optimizer.step()
+            return terms
+
+        return GraphedStep(step, self.optimizer, self.runtime.device)
 
     def _pass(self, group: list[Batch], total: int) -> None:
         """Forward and backward of a group's next batch, which is let go as early as autograd does."""
@@ -282,7 +314,10 @@ class _Training:
     def _set_rates(self) -> None:
         factor = self.rate(self.step)
         for group, base in zip(self.optimizer.param_groups, self.base_rates):
-            group["lr"] = base * factor
+            if isinstance(group["lr"], torch.Tensor) and group["lr"].device == self.runtime.device:
+                group["lr"].fill_(base * factor)  # a recorded step reads it there
+            else:
+                group["lr"] = base * factor
 
     def _between_steps(self) -> None:
         assert self.bar is not None and self.logs is not None
@@ -323,7 +358,8 @@ class _Training:
         return number % every == 0 or number == self.config.epochs
 
     def _settings(self) -> dict[str, float]:
-        return {"lr": self.optimizer.param_groups[0]["lr"], "kl_weight": self.kl_at(max(0, self.step - 1))}
+        before = max(0, self.step - 1)
+        return {"lr": self.base_rates[0] * self.rate(before), "kl_weight": self.kl_at(before)}
 
     def _check_finite(self, values: dict[str, float]) -> None:
         if not math.isfinite(values["loss"]):

@@ -20,4 +20,5 @@ def make_optimizer(module: nn.Module, config: TrainConfig) -> Optimizer:
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, fused=fused)
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
-    return kind(groups, lr=config.lr, betas=config.betas, fused=fused)
+    capturable = bool(fused) and config.cuda_graph
+    return kind(groups, lr=config.lr, betas=config.betas, fused=fused, capturable=capturable)

@@ -10,9 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from leanbayes._kl import kl
 from leanbayes.objectives.elbo import ELBO, Terms
 from leanbayes.training.config import TrainConfig
 from leanbayes.training.data import Batch
+
+_OWN = ("lr", "fused", "foreach", "capturable")
 
 
 class Runtime(ABC):
@@ -74,7 +77,11 @@ class Runtime(ABC):
         """The inverse of `states`; without an optimiser the objective's state alone."""
         self.elbo.load_state_dict(elbo)
         if optimizer is not None:
+            # How steps are computed belongs to this run and its device, not to the one that wrote the checkpoint.
+            own = [{name: group[name] for name in _OWN if name in group} for group in optimizer.param_groups]
             optimizer.load_state_dict(optimizer_state)
+            for group, settings in zip(optimizer.param_groups, own):
+                group.update(settings)
 
 
 class OneProcess(Runtime):
@@ -88,6 +95,8 @@ class OneProcess(Runtime):
     def setup(self, elbo: ELBO) -> None:
         """See `Runtime`."""
         self.elbo = elbo.to(self.device)
+        with torch.no_grad():
+            kl(elbo.model)  # what it keeps on the device must be there before anything is compiled or recorded
         self.module: nn.Module = compiled(elbo, self.compile)
 
     def forward(self, batch: Batch) -> Terms:

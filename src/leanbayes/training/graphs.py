@@ -1,0 +1,93 @@
+"""A whole optimiser step as one CUDA graph, which spares a small network the time between its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from leanbayes.objectives.elbo import Terms
+from leanbayes.training.data import Batch
+
+# Steps that run as ever before the recording: lazily made buffers and chosen algorithms are then there.
+_WARM_UP = 3
+
+
+class GraphedStep:
+    """Runs an optimiser step eagerly a few times, then records it and plays the recording.
+
+    A recording is good for batches of one shape; others, such as an epoch's last one, run eagerly. What changes from
+    step to step is read from memory: the batch, the learning rates (tensors from the recording on) and the KL weight.
+
+    Args:
+        step: Zeroes the gradients, runs forward and backward on a batch, and steps the optimiser; must not wait for
+            the device.
+        optimizer: The optimiser that it steps.
+        device: The GPU.
+    """
+
+    def __init__(self, step: Callable[[Batch], Terms], optimizer: Optimizer, device: torch.device) -> None:
+        self.step = step
+        self.optimizer = optimizer
+        self.device = device
+        self.stream = torch.cuda.Stream(device)
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.warm = 0
+
+    def __call__(self, batch: Batch) -> tuple[Terms, bool]:
+        """One step; and whether it was played, so that the host's own counts must be advanced."""
+        if self.graph is None:
+            if self.warm < _WARM_UP:
+                self.warm += 1
+                return self._eagerly(batch), False
+            self._record(batch)
+        elif not self._fits(batch):
+            return self._eagerly(batch), False
+        for kept, new in zip(self.inputs, tree_flatten(tuple(batch[:3]))[0]):
+            if isinstance(kept, Tensor):
+                kept.copy_(new, non_blocking=True)
+        assert self.graph is not None
+        self.graph.replay()
+        return self.terms, True
+
+    def _eagerly(self, batch: Batch) -> Terms:
+        # On the stream of the recording, as autograd keeps to the stream that a parameter was first used on.
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self.stream):
+            # The recording writes the gradients where they are now: keep those places.
+            self.optimizer.zero_grad(set_to_none=self.graph is None)
+            terms = self.step(batch)
+        torch.cuda.current_stream(self.device).wait_stream(self.stream)
+        return terms
+
+    def _record(self, batch: Batch) -> None:
+        leaves, spec = tree_flatten(tuple(batch[:3]))
+        self.inputs = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        x, y, weights = tree_unflatten(self.inputs, spec)
+        for group in self.optimizer.param_groups:
+            group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=self.device)
+        self.optimizer.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, stream=self.stream):
+                self.terms: Terms = self.step(Batch(x, y, weights, batch.rows))
+        except RuntimeError as error:
+            raise RuntimeError(
+                "this model's training step cannot be recorded as a CUDA graph, as it waits for the GPU or has shapes "
+                f"that depend on values; set TrainConfig(cuda_graph=False) ({str(error).splitlines()[0]})"
+            ) from error
+        self.graph = graph
+
+    def _fits(self, batch: Batch) -> bool:
+        leaves = tree_flatten(tuple(batch[:3]))[0]
+        return len(leaves) == len(self.inputs) and all(map(_alike, leaves, self.inputs))
+
+
+def _alike(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.shape == b.shape and a.dtype == b.dtype
+    return a is b or a == b

@@ -1,0 +1,87 @@
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+
+import leanbayes as lb
+from leanbayes.training import TrainConfig, fit
+
+# Not Adam, whose first steps follow the sign of rounding errors where a gradient is zero, as before a batch norm.
+CONFIG = TrainConfig(epochs=4, batch_size=16, lr=2e-2, optimizer="sgd", schedule="linear", anneal=2, clip=5.0)
+METHODS = [
+    None,
+    lb.VariationalDropout(),
+    lb.VariationalDropout(prior=lb.StudentT(1e-16)),
+    lb.VarianceLayer(),
+    lb.MeanField(),
+    lb.KTied(),
+    lb.Rank1(),
+    lb.MCDropout(),
+]
+
+
+def _data(device):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(72, 1, 28, 28, generator=generator)  # the last batch of an epoch has 8 examples
+    return x.to(device), torch.randint(10, (72,), generator=generator).to(device)
+
+
+def _net(method):
+    torch.manual_seed(0)
+    net = lb.models.create("lenet5", batch_norm="dense")
+    return net if method is None else lb.bayesianize(net, method)
+
+
+def _train(net, device, cuda_graph, optimizer="sgd", **rest):
+    config = replace(CONFIG, device=device, cuda_graph=cuda_graph, optimizer=optimizer)
+    return net, fit(net, _data(device), config, progress=False, **rest)
+
+
+def test_on_the_cpu_it_makes_no_difference():
+    (ours, _), (theirs, _) = _train(_net(None), "cpu", True), _train(_net(None), "cpu", False)
+    for a, b in zip(ours.state_dict().values(), theirs.state_dict().values()):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
+def test_a_recorded_training_is_the_ordinary_one(method):
+    net = _net(method)
+    recorded, history = _train(copy.deepcopy(net), "cuda", True)
+    ordinary, expected = _train(copy.deepcopy(net), "cuda", False)
+    for name in ("loss", "nll", "kl", "lr", "kl_weight"):
+        torch.testing.assert_close(history[name], expected[name], rtol=2e-2, atol=2e-3)
+    # Draws differ, so that parameters are as close as a few small steps leave them, and statistics are not.
+    for (name, ours), theirs in zip(recorded.named_parameters(), ordinary.parameters()):
+        torch.testing.assert_close(ours, theirs, rtol=5e-2, atol=1e-2, msg=name)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_learning_rates_reach_the_recording(optimizer):
+    # No weight decay and no batch norm: where a gradient is zero, there is no step.
+    torch.manual_seed(0)
+    net = lb.models.create("mlp", in_features=784, hidden=(16,))
+    recorded, _ = _train(copy.deepcopy(net), "cuda", True, optimizer)
+    ordinary, _ = _train(copy.deepcopy(net), "cuda", False, optimizer)
+    for name, value in ordinary.state_dict().items():
+        torch.testing.assert_close(recorded.state_dict()[name], value, rtol=1e-2, atol=2e-3, msg=name)
+
+
+@pytest.mark.gpu
+def test_a_recorded_training_resumes(tmp_path):
+    class Stop(Exception):
+        pass
+
+    def cut(event):
+        if event.record["epoch"] == 3:
+            raise Stop
+
+    net = _net(lb.VariationalDropout())
+    whole, _ = _train(copy.deepcopy(net), "cuda", True)
+    with pytest.raises(Stop):
+        _train(copy.deepcopy(net), "cuda", True, out=tmp_path, callbacks=[cut])
+    resumed, _ = _train(copy.deepcopy(net), "cuda", True, out=tmp_path, resume=True)
+    for (name, ours), theirs in zip(resumed.named_parameters(), whole.parameters()):
+        torch.testing.assert_close(ours, theirs, rtol=5e-2, atol=1e-2, msg=name)
