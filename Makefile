@@ -21,8 +21,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[transformers,demo,docs,test,lint]"
 	touch $@
 
+# Each run gets a folder of its own, named after the time.
 demo: $(STAMP)
-	$(BIN)/python examples/digits.py
+	$(BIN)/leanbayes compare digits
 
 test: $(STAMP)
 	$(PYTEST) -m "not slow and not gpu and not inductor"

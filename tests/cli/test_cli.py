@@ -11,8 +11,10 @@ import pytest
 
 import leanbayes.training.files
 from leanbayes.cli import main
+from leanbayes.cli._main import _COMMANDS
 from leanbayes.cli._options import PRESET_NAMES
 from leanbayes.compare import PRESETS
+from leanbayes.data import generate
 
 SMALL = ["--budget", "1", "--hidden", "8", "--samples", "4", "--device", "cpu"]
 
@@ -93,7 +95,8 @@ def test_a_failed_method_is_not_success(tables, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("leanbayes.compare.run.make_model", _plain_or_fail)
     assert main(words) == 1
     captured = capsys.readouterr()
-    assert "1 of 1 methods failed: rank1" in captured.err and "this layer [x]" in captured.out.replace("\n", " ")
+    assert captured.err == "leanbayes: error: 1 of 1 methods failed: rank1\n"
+    assert "this layer [x]" in captured.out.replace("\n", " ")
     assert json.loads((tmp_path / "compare.json").read_text())["methods"][0]["status"] == "failed"
 
 
@@ -115,6 +118,15 @@ def test_evaluate(models, capsys):
     assert found["examples"] == 80 and 0 <= found["metrics"]["accuracy"] <= 1
     assert main(["evaluate", str(models / "model-values"), str(models / "values.csv")]) == 0
     assert "RMSE" in capsys.readouterr().out
+
+
+def test_evaluate_takes_the_split_of_the_training(tmp_path, capsys):
+    generate.write("uci-concrete", tmp_path)
+    words = ["uci-concrete", "--root", str(tmp_path), "--split", "1", "--json"]
+    assert main(["fit", *words, *SMALL, "--out", str(tmp_path / "model")]) == 0
+    trained = json.loads(capsys.readouterr().out)
+    assert main(["evaluate", str(tmp_path / "model"), *words, "--samples", "4"]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"] == pytest.approx(trained["metrics"], rel=1e-4)
 
 
 @pytest.mark.parametrize("ending", ["csv", "npz", "json"])
@@ -154,6 +166,20 @@ def test_images_from_an_npz_file(tables, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["examples"] == 359
     text = failure(capsys, "predict", tmp_path, tables / "wide.npz")
     assert "(1, 9, 9)" in text and "(1, 8, 8)" in text
+
+
+def test_a_folder_of_images(tmp_path, capsys):
+    generate.write_image_folder(tmp_path / "photos", rows=(24, 12), size=(20, 16))
+    photos, model = str(tmp_path / "photos"), str(tmp_path / "model")
+    assert main(["fit", photos, "--size", "16", *SMALL, "--method", "plain", "--out", model]) == 0
+    assert "PadCrop(padding=2" in json.loads((tmp_path / "model" / "model.json").read_text())["augment"]
+    capsys.readouterr()
+    assert main(["evaluate", model, photos, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["examples"] == 12
+    assert main(["predict", model, f"{photos}/val", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["file"] == sorted(map(str, (tmp_path / "photos" / "val").rglob("*.png")))
+    assert len(found["label"]) == 12
 
 
 def test_fit_resumes(tables, tmp_path, capsys):
@@ -227,6 +253,7 @@ def test_configurations_that_make_no_sense(tmp_path, capsys, text, expected):
         (["compare", "digits", "--budget", "slow"], "budget is fast, normal or a number of epochs"),
         (["compare", "digits", "--model", "lenet6"], "there is no model named 'lenet6'"),
         (["compare", "digits", "--resume"], "--resume needs --out"),
+        (["compare", "digits", "--size", "9"], "data set 'digits' has no option 'size'"),
         (["evaluate", "nowhere", "digits"], "holds no trained model"),
         (["predict", "nowhere", "x.csv", "--out", "x.txt"], "must end in .csv, .npz, .json"),
         (["bench", "--clone", "/nowhere"], "is no clone of the repository"),
@@ -248,6 +275,23 @@ def test_a_text_column_is_an_error_that_says_what_to_do(tables, tmp_path, capsys
 
 def test_labels_out_of_range(tables, tmp_path, capsys):
     assert "must be from 0 to" in failure(capsys, "compare", tables / "labels.npz", "--out", tmp_path / "out")
+
+
+def test_augmentation_of_a_table_is_an_error(tables, tmp_path, capsys):
+    words = [tables / "kinds.csv", *SMALL, "--augment", "--out", tmp_path / "out"]
+    for command in ("compare", "fit"):
+        assert "--augment crops and flips images" in failure(capsys, command, *words)
+    assert not (tmp_path / "out" / "compare.json").exists()
+
+
+def test_limited_data_and_data_from_elsewhere_below_the_root(tmp_path, capsys):
+    for name in ("mnist", "fashion-mnist"):
+        generate.write(name, tmp_path, rows=(40, 20))
+    words = f"compare mnist --root {tmp_path} --ood fashion-mnist --limit 10 --no-augment --method plain --json".split()
+    assert main([*words, *SMALL, "--out", str(tmp_path / "out")]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["settings"]["examples"] == [10, 4, 10] and result["settings"]["ood_name"] == "fashion-mnist"
+    assert "limited to 10 of 36 train, 4 of 4 valid, 10 of 20 test examples" in result["notes"]
 
 
 def test_new_data_of_another_form(models, tmp_path, capsys):
@@ -312,9 +356,7 @@ def test_unexpected_errors_name_their_kind(capsys, monkeypatch):
     assert "RuntimeError: a b; run it again with --debug" in failure(capsys, "compare", "digits")
 
 
-@pytest.mark.parametrize(
-    "command", [[], *([name] for name in "compare fit evaluate predict summary report bench".split())]
-)
+@pytest.mark.parametrize("command", [[], *([module.__name__.rsplit(".", 1)[1]] for module in _COMMANDS)], ids=str)
 def test_help_everywhere(capsys, command):
     assert main([*command, "--help"]) == 0
     assert "usage: leanbayes" in capsys.readouterr().out

@@ -13,7 +13,7 @@ from leanbayes.compare.measure import measure, predict_all
 from leanbayes.compare.networks import build_network, default_network
 from leanbayes.compare.presets import before_output
 from leanbayes.compare.shifts import make_evaluation
-from leanbayes.compare.train import make_model
+from leanbayes.compare.train import choose_augmentation, make_model
 from leanbayes.data import Schema, load
 from leanbayes.objectives import Categorical, Gaussian
 from leanbayes.training import OutputError
@@ -145,6 +145,8 @@ def test_a_damaged_or_missing_checkpoint_is_one_sentence(tmp_path):
         load_checkpoint(tmp_path)
     save_checkpoint(tmp_path, build_network(Schema("regression", "table", (2,))), Gaussian(2.0), _schema())
     assert load_checkpoint(tmp_path).likelihood.fixed_log_precision.exp() == pytest.approx(2.0)
+    save_checkpoint(tmp_path, build_network(_schema()), Gaussian("learned", init_precision=3.0), _schema())
+    assert load_checkpoint(tmp_path).likelihood.fixed_log_precision.exp() == pytest.approx(3.0)
     (tmp_path / "model.json").write_text("{")
     with pytest.raises(ValueError, match="damaged"):
         load_checkpoint(tmp_path)
@@ -178,6 +180,8 @@ def test_another_network_and_widths():
     assert build_network(schema, "ktied_cnn")(torch.randn(2, 3, 32, 32)).shape == (2, 3)
     with pytest.raises(ValueError, match="there is no model named 'lenet6'"):
         build_network(schema, "lenet6")
+    with pytest.raises(ValueError, match="'text_lstm' does not take inputs of the kind 'image' and shape"):
+        build_network(schema, "text_lstm")
     with pytest.raises(ValueError, match="hidden gives the widths"):
         build_network(schema, "lenet5", hidden=[4])
 
@@ -206,6 +210,38 @@ def test_models_of_a_seed_are_the_same_and_of_another_differ():
     assert weights[0].equal(weights[1]) and not weights[0].equal(weights[2])
 
 
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """Colour images of two classes, told apart by their brightness."""
+    random = np.random.RandomState(0)
+    labels = np.arange(60) % 2
+    images = random.randint(0, 128, (60, 3, 16, 16)) + 100 * labels[:, None, None, None]
+    path = tmp_path_factory.mktemp("pictures") / "pictures.npz"
+    np.savez(path, x=images.astype(np.uint8), y=labels)
+    return path
+
+
+def test_colour_images_are_augmented_and_others_are_not_unless_asked(pictures, tables):
+    colour, grey, table = load(pictures), load("digits"), load(tables / "kinds.csv")
+    standard = "Chain(PadCrop(padding=2, mode='constant', fill=0), Flip(p=0.5))"
+    assert repr(choose_augmentation(colour)) == repr(choose_augmentation(colour, True)) == standard
+    assert repr(choose_augmentation(grey, True)) == standard.replace("2", "1")
+    assert [choose_augmentation(*given) for given in ((colour, False), (grey,), (grey, False), (table,))] == [None] * 4
+    with pytest.raises(ValueError, match="augment=True crops and flips images, and kinds.csv has none"):
+        choose_augmentation(table, True)
+
+
+def test_augmentation_is_stated_and_changes_training_alone(pictures, tmp_path):
+    results = [run(pictures, tmp_path / str(wanted), ["plain"], augment=wanted) for wanted in (None, False)]
+    assert [result["settings"]["augment"] for result in results] == [
+        "Chain(PadCrop(padding=2, mode='constant', fill=0), Flip(p=0.5))", None,
+    ]  # fmt: skip
+    losses = [result["methods"][0]["history"][0]["loss"] for result in results]
+    assert losses[0] != losses[1]
+    with pytest.raises(OutputError, match="has another augment"):
+        run(pictures, tmp_path / "None", ["plain"], augment=False, resume=True)
+
+
 def test_the_shifted_data(tables):
     images = make_evaluation(load("digits"), shifted=50)
     assert all(x.shape == (50, 1, 8, 8) and len(y) == 50 for x, y in images.corrupted.values())
@@ -214,6 +250,7 @@ def test_the_shifted_data(tables):
     table = make_evaluation(load(tables / "kinds.csv"), ood=str(tables / "values.csv"))
     far = [float((x - table.x[: len(x)]).std()) for x, _ in table.corrupted.values()]
     assert far == sorted(far) and table.ood_name == "values.csv"
+    assert make_evaluation(load(tables / "kinds.csv"), ood=load(tables / "values.csv")).ood.equal(table.ood)
     with pytest.raises(ValueError, match="have shape"):
         make_evaluation(load("digits"), ood=str(tables / "values.csv"))
 

@@ -3,7 +3,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from leanbayes.data.augment import Chain, Flip, PadCrop
+from leanbayes.data.augment import Chain, Flip, PadCrop, standard
 
 
 def generator(seed=0):
@@ -89,8 +89,33 @@ def test_wrong_shape():
         Flip()(torch.zeros(3, 8, 8), generator())
 
 
+def test_the_standard_border_is_an_eighth_of_the_shorter_side():
+    shapes = (3, 32, 32), (3, 224, 160), (1, 8, 8), (1, 4, 4)
+    assert [standard(shape).steps[0].padding for shape in shapes] == [4, 20, 1, 1]
+    images = torch.rand(64, 3, 16, 16)
+    changed = standard(images.shape[1:])(images, generator())
+    assert changed.shape == images.shape and not torch.equal(changed, images)
+
+
 @pytest.mark.gpu
-def test_devices_agree():
+def test_a_generator_of_the_cpu_gives_the_same_images_everywhere():
     images = torch.rand(16, 3, 8, 8)
     chain = Chain(PadCrop(2), Flip())
     assert torch.equal(chain(images.cuda(), generator()).cpu(), chain(images, generator()))
+
+
+@pytest.mark.gpu
+def test_draws_are_those_of_the_generators_device():
+    images = torch.rand(40, 3, 9, 7, device="cuda")
+
+    def seeded(seed):
+        return torch.Generator("cuda").manual_seed(seed)
+
+    cropped = PadCrop(3)(images, seeded(1))
+    shifts = torch.randint(-3, 4, (2, 40), generator=seeded(1), device="cuda").tolist()
+    padded = F.pad(images, (3, 3, 3, 3))
+    for image, result, down, right in zip(padded, cropped, *shifts):
+        assert torch.equal(result, image[:, down + 3 : down + 12, right + 3 : right + 10])
+    chosen = torch.rand(40, generator=seeded(1), device="cuda") < 0.5
+    flipped = Flip()(images, seeded(1))
+    assert torch.equal(flipped[chosen], images[chosen].flip(3)) and torch.equal(flipped[~chosen], images[~chosen])

@@ -166,12 +166,31 @@ def test_device_is_where_batches_are():
     assert x.device.type == "cpu"
 
 
+def test_augmentation_draws_on_the_device_of_the_batch():
+    def augment(images, generator):
+        assert generator.device == images.device
+        return images
+
+    list(Batches(torch.zeros(4, 1, 2, 2), torch.zeros(4), 2, augment=augment, device="cpu"))
+
+
 @pytest.mark.gpu
-def test_devices_agree():
+def test_the_order_is_the_same_on_every_device():
     x, y = torch.randint(0, 256, (50, 3, 8, 8), dtype=torch.uint8), torch.arange(50)
-    options = {"shuffle": True, "seed": 1, "augment": Chain(PadCrop(2), Flip())}
-    for a, b in zip(Batches(x, y, 8, **options), Batches(x, y, 8, device="cuda", **options)):
+    for a, b in zip(Batches(x, y, 8, shuffle=True), Batches(x, y, 8, shuffle=True, device="cuda")):
         assert torch.equal(a[0], b[0].cpu()) and torch.equal(a[1], b[1].cpu()) and b[0].is_cuda
+
+
+@pytest.mark.gpu
+def test_augmentation_on_a_gpu_is_a_function_of_the_seed():
+    x, y = torch.rand(50, 3, 8, 8), torch.arange(50)
+
+    def images(seed):
+        augment = Chain(PadCrop(2), Flip())
+        batches = Batches(x, y, 8, shuffle=True, seed=seed, augment=augment, device="cuda")
+        return torch.cat([batch for batch, _ in batches])
+
+    assert torch.equal(images(1), images(1)) and not torch.equal(images(1), images(2))
 
 
 @pytest.mark.parametrize(

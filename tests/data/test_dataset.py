@@ -46,6 +46,17 @@ def test_a_part_is_what_a_data_loader_takes(regression):
     assert torch.equal(torch.cat([x for x, _ in batches]), regression.train.x)
 
 
+def test_limited_takes_evenly_spaced_rows_and_says_so(regression):
+    few = regression.limited(5)
+    # From the first row to the last, 4.75 apart.
+    assert torch.equal(few.train.x, regression.train.x[[0, 5, 10, 14, 19]])
+    assert [len(few.train), len(few.valid), len(few.test)] == [5, 4, 5]
+    assert few.notes == ("limited to 5 of 20 train, 4 of 4 valid, 5 of 6 test examples",)
+    assert few.schema is regression.schema
+    with pytest.raises(ValueError, match="limit must be at least 1, not 0"):
+        regression.limited(0)
+
+
 def test_unknown_part_is_an_error(regression):
     with pytest.raises(ValueError, match="the parts are train, valid, test, not 'tset'"):
         regression.ready("tset")

@@ -24,6 +24,30 @@ def test_new_rows_are_encoded_as_training_rows_were(tmp_path, trained):
     assert sorted(y.tolist()) == sorted(torch.cat([trained.train.y, trained.valid.y, trained.test.y]).tolist())
 
 
+def test_images_come_from_one_file_or_a_folder(tmp_path):
+    generate.write_image_folder(tmp_path / "tree", rows=(12, 6), size=(12, 12))
+    dataset = load(tmp_path / "tree", size=12)
+    x, y = read_new(tmp_path / "tree" / "val", saved(dataset.schema))
+    # The test part is the same folder, class by class.
+    assert y is None and torch.equal(x, dataset.test.tensor())
+    first = min((tmp_path / "tree" / "val").rglob("*.png"))
+    assert torch.equal(read_new(first, dataset.schema)[0], x[:1])
+    with pytest.raises(ValueError, match=r"has inputs of shape \(3, 8, 8\), but the network takes \(1, 8, 8\)"):
+        read_new(first, load("digits").schema)
+
+
+def test_a_table_does_not_fit_a_network_of_arrays(tmp_path, trained):
+    np.savez(tmp_path / "own.npz", x=np.random.rand(20, 3), y=np.random.rand(20))
+    with pytest.raises(ValueError, match="trained on arrays, which have no names of columns to look for in train.csv"):
+        read_new(tmp_path / "train.csv", load(tmp_path / "own.npz").schema)
+
+
+def test_a_folder_without_images_is_an_error(tmp_path, trained):
+    for schema in (trained.schema, load("digits").schema):
+        with pytest.raises(ValueError, match="is a folder, and holds no images for this network; give a file"):
+            read_new(tmp_path, schema)
+
+
 def test_columns_may_come_in_another_order_without_the_target(tmp_path, trained):
     (tmp_path / "new.csv").write_text("note,colour,x2,x1\nhello,green,2,1\n,violet,4,3\n")
     x, y = read_new(tmp_path / "new.csv", trained.schema)

@@ -26,6 +26,15 @@ def test_overhead_follows_from_the_parameters():
     assert "overhead" not in entry(parameters=120, plain_parameters=0).measures
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [({"augment": "Flip(p=0.5)"}, "Flip(p=0.5)"), ({"augment": None}, "none"), ({}, None), (3, None)],
+)
+def test_augmentation_is_stated_where_it_is_known(settings, expected):
+    facts = dict(parse({"methods": [{"name": "plain"}], "settings": settings}).facts)
+    assert facts.get("Augmentation") == expected
+
+
 def test_broken_parts_are_absent():
     found = entry(
         entropy={"edges": [0, 1, 2], "in": [1], "out": [1, 2]},

@@ -8,14 +8,20 @@ import re
 _SPELLINGS = (
     (re.compile(r"\b(categories|drop)=\['([^']*)'\]"), r"--\1 '\2'"),
     (re.compile(r"\b(missing|task|target|normalise)='(\w+)'"), r"--\1 \2"),
-    (re.compile(r"\b(resume|download)=True"), r"--\1"),
+    (re.compile(r"\b(resume|download|augment)=True"), r"--\1"),
     (re.compile(r"\b(test|valid)=(0?\.\d+)"), r"--\1 \2"),
 )
-_EXPECTED = (ValueError, TypeError, OSError, ImportError, ArithmeticError, MemoryError)
 
 
 class UsageError(ValueError):
     """Something that the user can put right by another argument."""
+
+
+class MethodsFailed(RuntimeError):
+    """Some methods of a comparison have no figures; the table says why."""
+
+
+_EXPECTED = (ValueError, TypeError, OSError, ImportError, ArithmeticError, MemoryError, MethodsFailed)
 
 
 def spelled(text: str) -> str:

@@ -24,7 +24,9 @@ PRESET_NAMES = (
     "emp",
     "ecmp",
 )
-_READER_OPTIONS = ("target", "task", "categories", "drop", "missing", "separator", "classes", "split", "download")
+_READER_OPTIONS = (
+    "target", "task", "categories", "drop", "missing", "separator", "classes", "split", "size", "download",
+)  # fmt: skip
 
 
 def count(text: str) -> int:
@@ -69,6 +71,8 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--separator", help="between the cells of a CSV file")
     group.add_argument("--classes", type=count, help="number of classes of an NPZ file")
     group.add_argument("--split", type=seed, help="which published split of a UCI set")
+    group.add_argument("--size", type=count, help="height and width that a folder's images get (default: 224)")
+    group.add_argument("--limit", type=count, help="examples of each part at most, to try things out")
 
 
 def add_network(parser: argparse.ArgumentParser) -> None:
@@ -77,6 +81,11 @@ def add_network(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--budget", default="fast", help="'fast', 'normal' or a number of epochs (default: fast)")
     group.add_argument("--batch-size", type=count, help="examples of an optimiser step")
     group.add_argument("--lr", type=positive, help="learning rate at the start (default: 0.002)")
+    group.add_argument(
+        "--augment",
+        action=argparse.BooleanOptionalAction,
+        help="crop and flip training images at random (default: colour images only)",
+    )
     group.add_argument("--model", help="a network of leanbayes.models instead of the one that suits the data")
     group.add_argument("--hidden", type=count, nargs="+", metavar="UNITS", help="widths of a multilayer perceptron")
     group.add_argument("--resume", action="store_true", help="go on with what the output folder holds")
@@ -98,7 +107,14 @@ def load_data(options: argparse.Namespace) -> Any:
     from leanbayes.data import load
 
     given = {name: getattr(options, name) for name in _READER_OPTIONS if getattr(options, name, None) is not None}
-    return load(options.data, options.root, **given)
+    dataset = load(options.data, options.root, **given)
+    return dataset if options.limit is None else dataset.limited(options.limit)
+
+
+def describe(dataset: Any, screen: Any) -> None:
+    """Show what was loaded, and what its reader did."""
+    for line in (dataset, *(f"note: {note}" for note in dataset.notes)):
+        screen.print(str(line), markup=False, highlight=False)
 
 
 def budget(options: argparse.Namespace, examples: int) -> Any:

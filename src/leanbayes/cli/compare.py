@@ -10,6 +10,7 @@ import shlex
 from typing import Any
 
 from leanbayes.cli import _options as shared
+from leanbayes.cli._errors import MethodsFailed
 from leanbayes.cli._tables import comparison_table, console, print_json
 
 
@@ -38,6 +39,7 @@ def run(options: argparse.Namespace) -> int:
     device = shared.device_of(options)
     dataset = shared.load_data(options)
     from leanbayes.compare import compare
+    from leanbayes.data import load
 
     methods = list(shared.PRESET_NAMES) if "all" in options.method else options.method
 
@@ -47,9 +49,7 @@ def run(options: argparse.Namespace) -> int:
         elif entry["status"] != "done":
             screen.print(f"  failed: {entry['error']}", markup=False, highlight=False)
 
-    screen.print(str(dataset), markup=False, highlight=False)
-    for note in dataset.notes:
-        screen.print(f"note: {note}", markup=False, highlight=False)
+    shared.describe(dataset, screen)
     result = compare(
         dataset,
         methods,
@@ -61,7 +61,8 @@ def run(options: argparse.Namespace) -> int:
         resume=options.resume,
         network=options.model,
         hidden=options.hidden,
-        ood=options.ood,
+        augment=options.augment,
+        ood=None if options.ood is None else load(options.ood, options.root),
         command=shlex.join(["leanbayes", *options.words]),
         watch=watch,
     )
@@ -75,5 +76,5 @@ def run(options: argparse.Namespace) -> int:
         print_json(result)
     failed = [entry["name"] for entry in result["methods"] if entry["status"] != "done"]
     if failed:
-        raise RuntimeError(f"{len(failed)} of {len(result['methods'])} methods failed: {', '.join(failed)}")
+        raise MethodsFailed(f"{len(failed)} of {len(result['methods'])} methods failed: {', '.join(failed)}")
     return 0

@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder that `fit` or `compare` wrote")
     parser.add_argument("data", metavar="DATA", help="name of a data set (its test part), or a file with targets")
     parser.add_argument("--root", help="folder of named data sets")
+    parser.add_argument("--split", type=shared.seed, help="which published split of a UCI set: that of the training")
     shared.add_common(parser)
 
 
@@ -44,12 +45,17 @@ def _examples(options: argparse.Namespace, schema: Any) -> tuple[Any, Any]:
     """Inputs and targets, as they were read."""
     from leanbayes.data import load, read_new
 
-    if Path(options.data).expanduser().is_file():
+    path = Path(options.data).expanduser()
+    if path.is_file():
         x, y = read_new(options.data, schema)
         if y is None:
             raise UsageError(f"{options.data} has no targets to measure against; use `leanbayes predict` without them")
         return x, y
-    dataset = load(options.data, options.root)
+    # A folder's images get the size that the network takes.
+    given = {"size": schema.shape[-1]} if path.is_dir() and schema.inputs == "image" else {}
+    if options.split is not None:
+        given["split"] = options.split
+    dataset = load(options.data, options.root, **given)
     if dataset.shape != schema.shape or dataset.class_names != schema.class_names:
         raise UsageError(
             f"{options.data} has inputs of shape {dataset.shape} and {dataset.classes or 'no'} classes, but the model "

@@ -35,16 +35,19 @@ def run(options: argparse.Namespace) -> int:
     dataset = shared.load_data(options)
     from leanbayes.compare import preset, save_checkpoint, train
     from leanbayes.compare.measure import measure, predict_all
-    from leanbayes.compare.train import make_model
+    from leanbayes.compare.threads import suitable_threads
+    from leanbayes.compare.train import choose_augmentation, make_model
 
-    screen.print(str(dataset), markup=False, highlight=False)
+    shared.describe(dataset, screen)
     method = preset(options.method)
     config = shared.budget(options, len(dataset.train)).config(method, options.seeds, device)
     model = make_model(dataset, method, options.seeds, options.model, options.hidden)
-    likelihood, history = train(model, dataset, config, out=out, resume=options.resume)
+    augment = choose_augmentation(dataset, options.augment)
+    with suitable_threads(model):
+        likelihood, history = train(model, dataset, config, out=out, resume=options.resume, augment=augment)
     save_checkpoint(
         out, model, likelihood, dataset.schema, data=dataset.name, method=method.name, seed=options.seeds,
-        samples=options.samples,
+        samples=options.samples, augment=None if augment is None else repr(augment),
     )  # fmt: skip
     metrics = {}
     if len(dataset.test):

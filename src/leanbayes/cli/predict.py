@@ -1,4 +1,4 @@
-"""Predict new examples with their uncertainty, from a CSV or NPZ file to a CSV, NPZ or JSON file.
+"""Predict new examples with their uncertainty, from a table, arrays, texts or images to a CSV, NPZ or JSON file.
 
 For example ``leanbayes predict runs/digits new.npz --out predictions.csv``.
 """
@@ -22,7 +22,7 @@ _ENDINGS = (".csv", ".npz", ".json")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the arguments."""
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder that `fit` or `compare` wrote")
-    parser.add_argument("input", metavar="INPUT", help="CSV, Parquet or NPZ file with inputs as in training")
+    parser.add_argument("input", metavar="INPUT", help="CSV, Parquet, NPZ or TXT file, image or folder of images")
     parser.add_argument("--out", help="file to write, ending in .csv, .npz or .json (default: CSV on the screen)")
     shared.add_common(parser)
 
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     if not len(x):
         raise UsageError(f"{options.input} holds no rows to predict")
     prediction = predict_all(saved.model, saved.schema.normalisation(x), options.samples, saved.likelihood)
-    columns = _columns(prediction, saved.schema)
+    columns = _files(options.input, saved.schema) | _columns(prediction, saved.schema)
     if options.json and out is None:
         print_json(columns)
     elif out is None:
@@ -54,6 +54,14 @@ def run(options: argparse.Namespace) -> int:
         if options.json:
             print_json({"predictions": str(out), "rows": len(x)})
     return 0
+
+
+def _files(given: str, schema: Any) -> dict[str, list[Any]]:
+    """A column of the files that were read, where each is one image."""
+    from leanbayes.data.folder import image_paths
+
+    paths = image_paths(Path(given).expanduser()) if schema.inputs == "image" else []
+    return {"file": list(map(str, paths))} if paths else {}
 
 
 def _columns(prediction: Any, schema: Any) -> dict[str, list[Any]]:

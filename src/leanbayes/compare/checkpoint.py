@@ -50,7 +50,8 @@ def save_checkpoint(
     folder = prepare_folder(folder)
     precision = None
     if isinstance(likelihood, Gaussian):
-        precision = float((-likelihood.split(torch.zeros(1, 1, 1, device=_device(likelihood)))[1]).exp())
+        log_var = likelihood.split(torch.zeros(1, 1, 1, device=_device(likelihood)))[1]
+        precision = float((-log_var).detach().exp())
     write_json(folder / ABOUT, {**about, "precision": precision, "schema": schema.to_json()})
     save(model, folder / MODEL)
 

@@ -24,6 +24,8 @@ _ENTROPY_BINS = 20
 _EXAMPLES = 6
 # Rows predicted at once; their samples are held in memory.
 _BLOCK = 2048
+# Rows whose prediction is timed, and how often.
+_TIMED, _PASSES = 512, 2
 
 
 def metric_names(likelihood: Likelihood) -> tuple[str, ...]:
@@ -84,13 +86,9 @@ def measure_model(
     Returns:
         The parts of one method's entry that come from one seed.
     """
-    # The first call of a process pays for what later calls find ready.
-    predict_all(model, data.x[:2], samples, likelihood)
-    start = time.perf_counter()
     prediction = predict_all(model, data.x, samples, likelihood)
-    seconds = time.perf_counter() - start
     found: dict[str, Any] = {
-        "predict_ms_per_example": 1000 * seconds / len(data.x),
+        "predict_ms_per_example": _milliseconds(model, data.x[:_TIMED], samples, likelihood),
         "metrics": measure(prediction, data.y, target_std),
         "corrupted": {
             str(severity): measure(predict_all(model, x, samples, likelihood), y, target_std)
@@ -104,6 +102,16 @@ def measure_model(
         if data.images is not None:
             found["examples"] = _examples(prediction, data.y, data.images, names)
     return found
+
+
+def _milliseconds(model: nn.Module, x: Tensor, samples: int, likelihood: Likelihood) -> float:
+    """Time of a prediction per example: of two passes the faster, as whatever else runs only adds to it."""
+    seconds = []
+    for _ in range(_PASSES):
+        start = time.perf_counter()
+        predict_all(model, x, samples, likelihood)
+        seconds.append(time.perf_counter() - start)
+    return 1000 * min(seconds) / len(x)
 
 
 def _ood(inside: Prediction, outside: Prediction, name: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import nn
 
 from leanbayes.data import Schema
@@ -49,7 +50,11 @@ def build_network(schema: Schema, name: str | None = None, hidden: Sequence[int]
 
     Returns:
         A plain network with fresh weights.
+
+    Raises:
+        ValueError: If there is no such network, or it does not take such data.
     """
+    asked = name is not None
     name = name or ("mlp" if hidden is not None else default_network(schema))
     if name not in _BUILDERS:
         create(name)  # says which there are
@@ -59,7 +64,24 @@ def build_network(schema: Schema, name: str | None = None, hidden: Sequence[int]
     if name == "mlp":
         known["hidden"] = _WIDTHS if hidden is None else list(hidden)
     options = inspect.signature(_BUILDERS[name]).parameters
-    return create(name, **{option: value for option, value in known.items() if option in options})
+    network = create(name, **{option: value for option, value in known.items() if option in options})
+    if asked:
+        _check_takes(network, schema, name)
+    return network
+
+
+def _check_takes(network: nn.Module, schema: Schema, name: str) -> None:
+    """Raise where the network cannot be applied to two examples."""
+    examples = torch.zeros(2, *schema.shape, dtype=torch.int64 if schema.inputs == "text" else torch.float32)
+    try:
+        with torch.no_grad():
+            network.eval()(examples)
+    except (RuntimeError, ValueError, TypeError, LookupError):
+        raise ValueError(
+            f"the network {name!r} does not take inputs of the kind {schema.inputs!r} and shape {schema.shape}; "
+            f"choose another, such as {default_network(schema)!r}"
+        ) from None
+    network.train()
 
 
 def _sizes(schema: Schema, name: str) -> dict[str, Any]:

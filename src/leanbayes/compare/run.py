@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from leanbayes._summary import summary
 from leanbayes.compare.checkpoint import finite, save_checkpoint, write_json
@@ -19,15 +20,17 @@ from leanbayes.compare.measure import LEVEL, measure_model, metric_names
 from leanbayes.compare.presets import Preset, preset
 from leanbayes.compare.presets import presets as presets_of
 from leanbayes.compare.shifts import Evaluation, make_evaluation
-from leanbayes.compare.train import Budget, make_likelihood, make_model, train
+from leanbayes.compare.threads import suitable_threads
+from leanbayes.compare.train import Budget, choose_augmentation, make_likelihood, make_model, train
 from leanbayes.data import Dataset, load
+from leanbayes.data.augment import Augmentation
 from leanbayes.training.errors import OutputError
 from leanbayes.training.files import BEST, LAST, prepare_folder
 
 RESULT = "compare.json"
 _SEED_RESULT = "result.json"
 # What a comparison that goes on must have in common with what was there.
-_FIXED = ("data", "examples", "budget", "network", "samples", "ood_name")
+_FIXED = ("data", "examples", "budget", "augment", "network", "samples", "ood_name")
 _PER_SEED = ("train_seconds", "predict_ms_per_example")
 # From the first seed alone: pictures of one network.
 _FIRST_SEED = ("reliability", "entropy", "history", "examples")
@@ -43,6 +46,7 @@ class _Job:
     dataset: Dataset
     evaluation: Evaluation
     budget: Budget
+    augment: Augmentation | None
     seeds: tuple[int, ...]
     samples: int
     network: str | None
@@ -66,7 +70,8 @@ def compare(
     resume: bool = False,
     network: str | None = None,
     hidden: Sequence[int] | None = None,
-    ood: str | None = None,
+    augment: bool | None = None,
+    ood: str | Dataset | None = None,
     command: str = "",
     progress: bool | None = None,
     watch: Watcher | None = None,
@@ -88,7 +93,8 @@ def compare(
         resume: Go on in a folder that holds a comparison.
         network: Another network of `leanbayes.models`.
         hidden: Widths of a multilayer perceptron.
-        ood: Name or file of data from elsewhere; generated where None.
+        augment: Crop and flip training images at random, for every method; None does so with colour images.
+        ood: Data from elsewhere, or their name or file; generated where None.
         command: What to note as the command that was run.
         progress: Whether to show progress bars; None shows them on a terminal.
         watch: Called with "start" or "done" and a method's entry.
@@ -104,12 +110,14 @@ def compare(
         raise ValueError("a comparison needs at least one seed and one sample")
     dataset = data if isinstance(data, Dataset) else load(data)
     budget = Budget.of(config, len(dataset.train))
+    augmentation = choose_augmentation(dataset, augment)
     folder = prepare_folder(out)
     evaluation = make_evaluation(dataset, ood=ood)
     job = _Job(
         dataset,
         evaluation,
         budget,
+        augmentation,
         tuple(dict.fromkeys(seeds)),
         samples,
         network,
@@ -120,25 +128,27 @@ def compare(
         progress,
         watch or (lambda event, entry: None),
     )
-    result = _header(job, command)
-    entries = {entry["name"]: entry for entry in _earlier(folder / RESULT, result, resume)}
-    for method in chosen:
-        job.watch("start", {"name": method.name, "title": method.title})
-        entries[method.name] = _entry(job, method, result["settings"])
-        result["methods"] = list(entries.values())
-        write_json(folder / RESULT, result)
-        job.watch("done", entries[method.name])
+    plain = make_model(dataset, preset("plain"), 0, network, hidden)
+    with suitable_threads(plain):
+        result = _header(job, plain, command)
+        entries = {entry["name"]: entry for entry in _earlier(folder / RESULT, result, resume)}
+        for method in chosen:
+            job.watch("start", {"name": method.name, "title": method.title})
+            entries[method.name] = _entry(job, method, result["settings"])
+            result["methods"] = list(entries.values())
+            write_json(folder / RESULT, result)
+            job.watch("done", entries[method.name])
     return result
 
 
-def _header(job: _Job, command: str) -> dict[str, Any]:
+def _header(job: _Job, plain: nn.Module, command: str) -> dict[str, Any]:
     dataset, classes = job.dataset, job.dataset.task != "regression"
-    model = make_model(dataset, presets_of(["plain"])[0], 0, job.network, job.hidden)
     settings = {
         "data": dataset.name,
         "examples": [len(dataset.train), len(dataset.valid), len(dataset.test)],
         "budget": vars(job.budget),
-        "network": getattr(model, "leanbayes_config", None),
+        "augment": None if job.augment is None else repr(job.augment),
+        "network": getattr(plain, "leanbayes_config", None),
         "samples": job.samples,
         "ood_name": job.evaluation.ood_name,
     }
@@ -171,7 +181,8 @@ def _versions() -> dict[str, str]:
 def _device_name(device: str) -> str:
     if device != "cpu" and torch.cuda.is_available():
         return torch.cuda.get_device_name()
-    return f"cpu, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return f"cpu, {threads} thread{'s' if threads > 1 else ''}"
 
 
 def _earlier(path: Path, result: dict[str, Any], resume: bool) -> list[dict[str, Any]]:
@@ -221,7 +232,9 @@ def _seed(job: _Job, method: Preset, seed: int, settings: dict[str, Any]) -> dic
         return done
     config = job.budget.config(method, seed, job.device)
     model = make_model(job.dataset, method, seed, job.network, job.hidden)
-    likelihood, history = train(model, job.dataset, config, out=folder, resume=job.resume, progress=job.progress)
+    likelihood, history = train(
+        model, job.dataset, config, out=folder, resume=job.resume, progress=job.progress, augment=job.augment
+    )
     counts = summary(model)
     run: dict[str, Any] = {
         "about": about,
@@ -238,7 +251,7 @@ def _seed(job: _Job, method: Preset, seed: int, settings: dict[str, Any]) -> dic
     run = finite(run)
     save_checkpoint(
         folder, model, likelihood, job.dataset.schema, data=job.dataset.name, method=method.name, seed=seed,
-        samples=job.samples,
+        samples=job.samples, augment=settings["augment"],
     )  # fmt: skip
     write_json(folder / _SEED_RESULT, run)
     # The model is saved; what training needed to go on is not needed any more.

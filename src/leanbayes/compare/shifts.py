@@ -47,12 +47,14 @@ class Evaluation:
     notes: tuple[str, ...] = ()
 
 
-def make_evaluation(dataset: Dataset, *, ood: str | None = None, limit: int = 10_000, shifted: int = 300) -> Evaluation:
+def make_evaluation(
+    dataset: Dataset, *, ood: str | Dataset | None = None, limit: int = 10_000, shifted: int = 300
+) -> Evaluation:
     """The test data of a comparison.
 
     Args:
         dataset: The data.
-        ood: Name or file of other data of the same shape; generated where None.
+        ood: Other data of the same shape, or their name or file; generated where None.
         limit: Test examples used at most, evenly spaced.
         shifted: Corrupted examples of each severity, shared out over the types, and examples from elsewhere, at most.
 
@@ -61,12 +63,12 @@ def make_evaluation(dataset: Dataset, *, ood: str | None = None, limit: int = 10
     """
     if not len(dataset.test):
         raise ValueError(f"{dataset.name} has no test examples to measure on; hold some out (test=0.2)")
-    part = _spaced(dataset.test, limit)
+    part = dataset.test.spaced(limit)
     notes = () if len(part) == len(dataset.test) else (f"measured on {len(part)} of {len(dataset.test)} test examples",)
     raw, scale = part.tensor(), dataset.normalisation
     pixels = _pixels(raw, dataset) if dataset.inputs == "image" else None
     corrupted, shift = _corrupted(dataset, part, shifted)
-    other, name = _outside(dataset, _spaced(part, shifted).tensor(), ood, shifted)
+    other, name = _outside(dataset, part.spaced(shifted).tensor(), ood, shifted)
     return Evaluation(
         x=scale(raw),
         y=scale.scale_targets(part.y),
@@ -77,12 +79,6 @@ def make_evaluation(dataset: Dataset, *, ood: str | None = None, limit: int = 10
         images=pixels,
         notes=notes,
     )
-
-
-def _spaced(part: Part, limit: int) -> Part:
-    if len(part) <= limit:
-        return part
-    return part.take(torch.linspace(0, len(part) - 1, limit).round().long())
 
 
 def _pixels(raw: Tensor, dataset: Dataset) -> Tensor:
@@ -111,7 +107,7 @@ def _corrupted(dataset: Dataset, part: Part, count: int) -> tuple[dict[int, tupl
     """Inputs and targets by severity, and what was done to them."""
     if dataset.inputs == "image":
         return _corrupted_images(dataset, part, count)
-    few = _spaced(part, count)
+    few = part.spaced(count)
     raw, y = few.tensor(), dataset.normalisation.scale_targets(few.y)
     generator = torch.Generator().manual_seed(0)
     if dataset.inputs == "text":
@@ -127,7 +123,7 @@ def _corrupted_images(dataset: Dataset, part: Part, count: int) -> tuple[dict[in
     if dataset.shape[0] not in (1, 3):
         return {}, "none: only images of 1 or 3 channels are corrupted"
     names = SMALL_TYPES if min(dataset.shape[1:]) < _SMALLEST else NAMES
-    few = _spaced(part, max(1, count // len(names)))
+    few = part.spaced(max(1, count // len(names)))
     images, scale = _pixels(few.tensor(), dataset), _scaled_images(dataset)
     found = {s: scale(torch.cat([corrupt(images, name, s) for name in names])) for s in SEVERITIES}
     return {s: (x, few.y.repeat(len(names))) for s, x in found.items()}, f"corruptions: {', '.join(names)}"
@@ -140,7 +136,7 @@ def _replaced(ids: Tensor, share: float, dataset: Dataset, generator: torch.Gene
     return torch.where(chosen, torch.randint(_FIRST_WORD, highest, ids.shape, generator=generator), ids)
 
 
-def _outside(dataset: Dataset, raw: Tensor, ood: str | None, limit: int) -> tuple[Tensor | None, str]:
+def _outside(dataset: Dataset, raw: Tensor, ood: str | Dataset | None, limit: int) -> tuple[Tensor | None, str]:
     if ood is not None:
         return _named(dataset, ood, limit)
     generator = torch.Generator().manual_seed(1)
@@ -158,8 +154,10 @@ def _outside(dataset: Dataset, raw: Tensor, ood: str | None, limit: int) -> tupl
     return 3 * torch.randn(x.shape, generator=generator), "Gaussian inputs of 3 standard deviations"
 
 
-def _named(dataset: Dataset, ood: str, limit: int) -> tuple[Tensor, str]:
-    other = load(ood)
+def _named(dataset: Dataset, ood: str | Dataset, limit: int) -> tuple[Tensor, str]:
+    other = ood if isinstance(ood, Dataset) else load(ood)
     if other.shape != dataset.shape:
-        raise ValueError(f"the examples of {ood} have shape {other.shape}, but those of {dataset.name} {dataset.shape}")
-    return dataset.normalisation(_spaced(other.test, limit).tensor()), other.name
+        raise ValueError(
+            f"the examples of {other.name} have shape {other.shape}, but those of {dataset.name} {dataset.shape}"
+        )
+    return dataset.normalisation(other.test.spaced(limit).tensor()), other.name

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from leanbayes._sampling import SeededRandom
 from leanbayes.compare.networks import build_network
+from leanbayes.compare.noise import fit_noise
 from leanbayes.compare.presets import Preset
 from leanbayes.data import Dataset
+from leanbayes.data.augment import Augmentation, standard
 from leanbayes.objectives import Categorical, Gaussian
 from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.training import History, TrainConfig, fit
@@ -83,8 +85,8 @@ class Budget:
 
 
 def make_likelihood(dataset: Dataset) -> Likelihood:
-    """Classes, or real targets with a noise that is learned."""
-    return Gaussian("learned") if dataset.task == "regression" else Categorical()
+    """Classes, or real targets with noise, which starts as large as their spread."""
+    return Gaussian(1.0) if dataset.task == "regression" else Categorical()
 
 
 def make_model(
@@ -93,6 +95,24 @@ def make_model(
     """A network with fresh weights and this method's distributions; the same for the same seed."""
     with SeededRandom(seed):
         return preset.convert(build_network(dataset.schema, network, hidden))
+
+
+def choose_augmentation(dataset: Dataset, wanted: bool | None = None) -> Augmentation | None:
+    """Random crops and flips of the training images, the same for every method.
+
+    Args:
+        dataset: The data.
+        wanted: Whether to change images; None does so with colour images, which are as good mirrored and moved, and
+            leaves grey ones such as digits alone.
+
+    Returns:
+        The augmentation, None for none.
+    """
+    images = dataset.inputs == "image"
+    if wanted and not images:
+        raise ValueError(f"augment=True crops and flips images, and {dataset.name} has none; leave it out")
+    colour = images and dataset.shape[0] == 3
+    return standard(dataset.shape) if (colour if wanted is None else wanted) else None
 
 
 def train(
@@ -104,6 +124,7 @@ def train(
     resume: bool = False,
     progress: bool | None = None,
     likelihood: Likelihood | None = None,
+    augment: Augmentation | None = None,
 ) -> tuple[Likelihood, History]:
     """Train a model on a data set.
 
@@ -114,18 +135,30 @@ def train(
         out: Folder for checkpoints and logs, see `fit`.
         resume: Go on from the folder's last checkpoint.
         progress: Whether to show a progress bar; None shows it on a terminal.
-        likelihood: How outputs explain targets; that of the task where None.
+        likelihood: How outputs explain targets; where None that of the task, with a noise that is fitted, too.
+        augment: Random changes to the scaled inputs of a training batch.
 
     Returns:
-        The likelihood, the noise of a regression as it was learned, and what happened.
+        The likelihood, with the noise that was fitted, and what happened.
     """
-    likelihood = make_likelihood(dataset) if likelihood is None else likelihood
+    callbacks = []
+    if likelihood is None:
+        likelihood = make_likelihood(dataset)
+        callbacks = [fit_noise(likelihood)] if isinstance(likelihood, Gaussian) else []
     data: dict[str, Any] = {"train": _examples(dataset, "train", config)}
     if len(dataset.valid):
         data["valid"] = _examples(dataset, "valid", config)
-    history = fit(model, data, config, out=out, resume=resume, likelihood=likelihood, progress=progress)
-    if isinstance(likelihood, Gaussian) and likelihood.log_precision is not None:
-        likelihood = Gaussian(float(likelihood.log_precision.detach().exp()))
+    history = fit(
+        model,
+        data,
+        config,
+        out=out,
+        resume=resume,
+        callbacks=callbacks,
+        likelihood=likelihood,
+        augment=augment,
+        progress=progress,
+    )
     return likelihood.to(next(model.parameters()).device), history
 
 

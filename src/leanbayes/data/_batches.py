@@ -32,7 +32,8 @@ class Batches:
         batch_size: Examples of a batch, on each rank.
         shuffle: Whether each epoch has an order of its own; otherwise the order is that of the rows.
         seed: Of order and augmentation.
-        augment: Random changes to a batch of inputs, as they were read; see `leanbayes.data.augment`.
+        augment: Random changes to a batch of inputs, as they were read, by a generator on the batch's device; see
+            `leanbayes.data.augment`.
         transform: What to do with the inputs then, such as scaling.
         target_transform: What to do with the targets.
         drop_last: Whether to leave out a last batch that is not full.
@@ -131,10 +132,10 @@ class Batches:
         order = torch.cat([order, order[: -self.rows % self.world_size]])[self.rank :: self.world_size]
         return order.to(self.x.device) if isinstance(self.x, Tensor) else order
 
-    def _generator(self, *purpose: int) -> torch.Generator:
+    def _generator(self, *purpose: int, device: torch.device | str = "cpu") -> torch.Generator:
         # SeedSequence keeps the numbers of neighbouring seeds, epochs and steps apart.
         state = np.random.SeedSequence([self.seed, *purpose]).generate_state(1, np.uint64)
-        return torch.Generator().manual_seed(int(state[0]) >> 1)
+        return torch.Generator(device).manual_seed(int(state[0]) >> 1)
 
     def _read(self, order: Tensor | None, steps: range) -> Iterator[tuple[Tensor, Tensor]]:
         if isinstance(self.x, Tensor):
@@ -163,7 +164,7 @@ class Batches:
         if self.device is not None:
             x, y = x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
         if self.augment is not None:
-            x = self.augment(x, self._generator(_AUGMENT, self.rank, self.epoch, step))
+            x = self.augment(x, self._generator(_AUGMENT, self.rank, self.epoch, step, device=x.device))
         if self.transform is not None:
             x = self.transform(x)
         return x, y if self.target_transform is None else self.target_transform(y)

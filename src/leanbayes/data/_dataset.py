@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 import torch
@@ -54,6 +54,12 @@ class Part:
         index = torch.as_tensor(rows)
         x = self.x[index] if isinstance(self.x, Tensor) else _subset(self.x, index)
         return Part(x, self.y[index])
+
+    def spaced(self, limit: int) -> Part:
+        """At most `limit` examples, evenly spaced, so that those of a sorted part are of all kinds."""
+        if len(self) <= limit:
+            return self
+        return self.take(torch.linspace(0, len(self) - 1, limit).round().long())
 
     def tensor(self) -> Tensor:
         """The inputs in memory, read now where they were not yet."""
@@ -216,6 +222,20 @@ class Dataset:
         if name not in get_args(PartName):
             raise ValueError(f"the parts are {', '.join(get_args(PartName))}, not {name!r}")
         return getattr(self, name)
+
+    def limited(self, limit: int) -> Dataset:
+        """At most `limit` examples of each part, evenly spaced; the scaling stays that of all training examples.
+
+        Example:
+            >>> from leanbayes.data import load
+            >>> load("digits").limited(100)
+            Dataset('digits': image (1, 8, 8), 10 classes, 100 train, 100 valid, 100 test)
+        """
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1, not {limit}")
+        parts = {name: self.part(name).spaced(limit) for name in get_args(PartName)}
+        left = ", ".join(f"{len(part)} of {len(self.part(name))} {name}" for name, part in parts.items())
+        return replace(self, **parts, notes=(*self.notes, f"limited to {left} examples"))
 
     def ready(self, name: PartName) -> tuple[Tensor, Tensor]:
         """Inputs and targets of a part, in memory and scaled: what the network is fed and fitted to."""

@@ -15,6 +15,7 @@ from leanbayes.data._encode import check_finite, check_numeric, encode_columns, 
 from leanbayes.data._files import PathLike
 from leanbayes.data._npz import read_npz
 from leanbayes.data._text import encode
+from leanbayes.data.folder import ImageFiles, image_paths
 from leanbayes.data.npz import inputs_of
 
 
@@ -22,10 +23,11 @@ def read_new(path: PathLike, schema: Schema) -> tuple[Tensor, Tensor | None]:
     """Reads inputs, and targets where the file has them, as the training data were read.
 
     Tables come from CSV, TSV or Parquet files with the columns of training (others are ignored, the order is free),
-    everything from NPZ files with an array ``x`` and perhaps ``y``, texts also from a file with one text per line.
+    everything from NPZ files with an array ``x`` and perhaps ``y``, texts also from a file with one text per line, and
+    images also from an image file or from all those below a folder.
 
     Args:
-        path: The file.
+        path: The file or folder.
         schema: Of the training data.
 
     Returns:
@@ -35,9 +37,14 @@ def read_new(path: PathLike, schema: Schema) -> tuple[Tensor, Tensor | None]:
         ValueError: If the file does not fit the schema, in one sentence.
     """
     path = Path(path).expanduser()
-    if not path.is_file():
+    images = image_paths(path) if schema.inputs == "image" else []
+    if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
-    if path.suffix == ".npz":
+    if path.is_dir() and not images:
+        raise ValueError(f"{path} is a folder, and holds no images for this network; give a file")
+    if images:
+        x, y = ImageFiles(images, schema.shape[-1])[:], None
+    elif path.suffix == ".npz":
         x, y = _from_arrays(path, schema)
     elif schema.inputs == "text" and path.suffix == ".txt":
         lines = path.read_text("utf-8").splitlines()
@@ -66,6 +73,11 @@ def _from_arrays(path: Path, schema: Schema) -> tuple[Tensor, Tensor | None]:
 
 
 def _from_table(path: Path, schema: Schema) -> tuple[Tensor, Tensor | None]:
+    if not schema.columns:
+        raise ValueError(
+            f"the network was trained on arrays, which have no names of columns to look for in {path.name}; "
+            "use an NPZ file with x"
+        )
     by_name = {column.name: column for column in read_columns(path, **schema.file_options)}
     if missing := [column.name for column in schema.columns if column.name not in by_name]:
         raise ValueError(

@@ -1,7 +1,8 @@
 """Random changes to batches of images, on the device where they lie.
 
-An augmentation is a function ``(images, generator) -> images``. What it draws comes from the generator, on the CPU, so
-that the same seed gives the same images on every device.
+An augmentation is a function ``(images, generator) -> images``. What it draws comes from the generator, on the
+generator's device: with one on the images' device nothing is copied between devices. The same seed gives the same
+images on the same kind of device; a generator of the CPU gives the same images everywhere.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class PadCrop:
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Cut every image at its own place."""
         _check(images)
-        shifts = torch.randint(-self.padding, self.padding + 1, (2, len(images)), generator=generator)
+        shape, device = (2, len(images)), generator.device
+        shifts = torch.randint(-self.padding, self.padding + 1, shape, generator=generator, device=device)
         rows, cols = (
             shift.to(images.device).unsqueeze(1) + torch.arange(size, device=images.device)  # [B, size]
             for shift, size in zip(shifts, images.shape[2:])
@@ -74,7 +76,7 @@ class Flip:
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Mirror some of the images."""
         _check(images)
-        chosen = torch.rand(len(images), generator=generator) < self.p
+        chosen = torch.rand(len(images), generator=generator, device=generator.device) < self.p
         return torch.where(chosen.to(images.device).view(-1, 1, 1, 1), images.flip(3), images)
 
 
@@ -103,6 +105,22 @@ class Chain:
 
     def __repr__(self) -> str:
         return f"Chain({', '.join(map(repr, self.steps))})"
+
+
+def standard(shape: Sequence[int]) -> Chain:
+    """The usual crops and flips of natural images: a border of an eighth of the shorter side, every other one mirrored.
+
+    Args:
+        shape: Of one image, ``(C, H, W)``.
+
+    Returns:
+        The augmentation.
+
+    Example:
+        >>> standard((3, 32, 32))
+        Chain(PadCrop(padding=4, mode='constant', fill=0), Flip(p=0.5))
+    """
+    return Chain(PadCrop(max(1, min(shape[1:]) // 8)), Flip())
 
 
 def _check(images: Tensor) -> None:

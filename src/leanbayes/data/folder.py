@@ -77,6 +77,13 @@ def read_image(path: Path, size: int) -> Tensor:
     return torch.tensor(np.asarray(image)).permute(2, 0, 1).contiguous()
 
 
+def image_paths(path: Path) -> list[Path]:
+    """The image file itself, or those anywhere below the folder in alphabetical order; none for other files."""
+    if path.is_dir():
+        return _images(path)
+    return [path] if path.is_file() and path.name.lower().endswith(ENDINGS) else []
+
+
 def _is_tree(path: Path) -> bool:
     top = _named(path, _TRAIN) or path
     return any(_images(folder, first=True) for folder in _folders(top))

@@ -160,10 +160,16 @@ def _facts(raw: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Date", _text(raw.get("date"))),
         ("Seeds", joined),
         ("Samples per prediction", _text(raw.get("samples"))),
+        ("Augmentation", _augmentation(_mapping(raw.get("settings")))),
         ("Versions", versions),
         ("Command", _text(raw.get("command"))),
     ]
     return [(label, text) for label, text in pairs if text]
+
+
+def _augmentation(settings: Mapping[str, Any]) -> str:
+    """What was done to training examples; nothing is known where it was not noted."""
+    return (_text(settings["augment"]) or "none") if "augment" in settings else ""
 
 
 def _entry(index: int, raw: Mapping[str, Any]) -> Entry:
