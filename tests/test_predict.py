@@ -206,3 +206,22 @@ def test_bad_inputs_are_one_clear_error():
         lb.predict(model, DataLoader(TensorDataset(X[:0]), batch_size=4))
     with pytest.raises(ValueError, match="rows of a batch alike"):
         lb.predict(nn.Sequential(nn.Linear(4, 3), nn.Flatten(0)), X)
+
+
+@pytest.mark.parametrize("method", [lb.MeanField(estimator="weight"), lb.KTied(estimator="flipout"), lb.Rank1()])
+def test_scales_kept_for_a_prediction_are_those_of_the_moment(method):
+    # Scales are computed once per prediction: samples must not differ from those of single passes, nor outlive a change.
+    torch.manual_seed(0)
+    model = lb.bayesianize(nn.Linear(6, 3), method)
+    x = torch.randn(4, 6)
+    for _ in range(2):
+        torch.manual_seed(1)
+        together = lb.predict(model, x, 8, chunk=4).outputs
+        torch.manual_seed(1)
+        with lb.sampling(n=4, component="all"), torch.no_grad():
+            apart = torch.cat([lb.split(model(lb.fold(x, 4)), 4) for _ in range(2)])
+        torch.testing.assert_close(together, apart)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if "raw" in name or "log" in name:
+                    parameter.add_(0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
@@ -101,11 +102,39 @@ class Sampling:
 # A plain list: context variables and thread-locals cannot be read in a compiled graph.
 _STATES: list[Sampling] = [Sampling()]
 _FRAMES: list[Frame] = []
+# Layers whose last run had another state than the default.
+_HAD_STATE: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
 
 
 def current_sampling() -> Sampling:
     """The sampling state in force."""
     return _STATES[-1]
+
+
+def sampling_of(layer: torch.nn.Module) -> Sampling:
+    """The sampling state in force, for a layer that runs now.
+
+    Activation checkpointing runs layers again in the backward pass, after the context of the first run has ended. Where
+    that had another state than the default, the second run would draw otherwise, and gradients be wrong without a word.
+    """
+    state = _STATES[-1]
+    if torch.compiler.is_compiling():
+        return state
+    if len(_STATES) == 1 and layer in _HAD_STATE and torch._C._current_graph_task_id() != -1:
+        raise RuntimeError(
+            "activation checkpointing ran a layer again without its sampling state; pass "
+            "context_fn=lb.checkpoint_contexts (and use_reentrant=False) to the checkpoint"
+        )
+    if len(_STATES) > 1 and not _as_default(state):
+        _HAD_STATE.add(layer)
+    else:
+        _HAD_STATE.discard(layer)
+    return state
+
+
+def _as_default(state: Sampling) -> bool:
+    plain = state.n == 1 and state.mean is False and state.zero_mean is False and state.component == "random"
+    return plain and not state.joint and state.estimator is None and state.held is None
 
 
 def current_frame() -> Frame | None:

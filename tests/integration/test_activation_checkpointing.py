@@ -171,3 +171,25 @@ def test_without_the_contexts_other_families_are_right_in_the_default_state(fami
         grads.append(torch.autograd.grad(model(x).square().sum(), list(model.parameters()), allow_unused=True))
     for ours, plain in zip(*grads):
         torch.testing.assert_close(ours, plain)
+
+
+@pytest.mark.parametrize("family", ["mean_field", "drop_connect", "emp", "ecmp", "mc_dropout"])
+@pytest.mark.parametrize("state", [{"n": 2}, {"estimator": "weight"}, {"zero_mean": True}], ids=str)
+def test_without_the_contexts_another_state_is_an_error(family, state):
+    """The second run would draw by the default state, and gradients be wrong without a word."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Tanh(), nn.Linear(4, 4))
+
+        def forward(self, x):
+            return checkpoint(self.block, x, use_reentrant=False)
+
+    if state == {"estimator": "weight"} and family == "mc_dropout":
+        pytest.skip("masks have no other estimator")
+    model = lb.bayesianize(Net(), LAYERWISE[family], where=everywhere)
+    with lb.sampling(**state):
+        output = model(lb.fold(torch.randn(3, 4, requires_grad=True), state.get("n", 1)))
+    with pytest.raises(RuntimeError, match="pass context_fn=lb.checkpoint_contexts"):
+        output.sum().backward()

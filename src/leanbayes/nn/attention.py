@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leanbayes._sampling import Sampling, current_sampling, own_frame
+from leanbayes._sampling import Sampling, own_frame, sampling_of
 from leanbayes.methods import Method
 from leanbayes.nn._base import ConvertedLayer, Scope, as_trained
 from leanbayes.nn.layer import BayesianLayer, _own_group
@@ -117,7 +117,7 @@ class AttentionLayer(ConvertedLayer):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """As `nn.MultiheadAttention`, with drawn projections."""
-        spec = current_sampling()
+        spec = sampling_of(self)
         one_weight = isinstance(spec.component, int) or spec.component == "random"
         if self.draws_mean(spec) and one_weight:
             options = {

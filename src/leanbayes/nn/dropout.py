@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from leanbayes import noise
-from leanbayes._sampling import Sampling, current_frame, current_sampling
+from leanbayes._sampling import Sampling, current_frame, sampling_of
 from leanbayes.methods import Method
 from leanbayes.nn._base import ConvertedLayer, Scope
 from leanbayes.ops import expand_rows
@@ -34,7 +34,7 @@ class DropoutLayer(ConvertedLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Drop elements or channels; in joint mode the same ones in all rows of a sample."""
-        spec = current_sampling()
+        spec = sampling_of(self)
         if self.p == 0 or self.draws_mean(spec):
             return x
         axis = self.rows_axis(x, spec)

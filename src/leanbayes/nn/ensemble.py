@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from leanbayes._sampling import Sampling, current_sampling, own_frame, using
+from leanbayes._sampling import Sampling, own_frame, sampling_of, using
 from leanbayes.groups import ComponentGroup
 from leanbayes.methods import Method
 from leanbayes.nn._base import as_trained
@@ -63,7 +63,7 @@ class Ensemble(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the rows of each sample through its member."""
-        spec = current_sampling()
+        spec = sampling_of(self)
         if isinstance(spec.component, Tensor):
             return self._per_row(args, kwargs, spec, spec.component)
         reference = next(self.member.parameters())

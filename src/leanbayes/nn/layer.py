@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from leanbayes._sampling import Sampling, current_frame, current_sampling, own_frame
+from leanbayes._sampling import Sampling, current_frame, current_sampling, own_frame, sampling_of
 from leanbayes.estimators import estimator, resolve
 from leanbayes.estimators.weight import apply_draws
 from leanbayes.groups import ComponentGroup
@@ -93,7 +93,7 @@ class BayesianLayer(ConvertedLayer):
                 `per_sample_weights` of embedding bags.
             **kwargs: The same by name.
         """
-        spec = current_sampling()
+        spec = sampling_of(self)
         op = self.op
         if args or kwargs:
             op = self._with_arguments(x, args, kwargs)

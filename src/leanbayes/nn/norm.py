@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from leanbayes._sampling import Sampling, current_sampling, own_frame
+from leanbayes._sampling import Sampling, own_frame, sampling_of
 from leanbayes.estimators._base import bias_draws
 from leanbayes.estimators.example import row_choice
 from leanbayes.methods import Method
@@ -68,7 +68,7 @@ class NormLayer(ConvertedLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise, then scale and shift each row with its sample's draw."""
-        spec = current_sampling()
+        spec = sampling_of(self)
         if not self._batched(x):
             if spec.n > 1:
                 raise ValueError(f"{self.path or 'the layer'} got an input without a batch axis, but n={spec.n}")

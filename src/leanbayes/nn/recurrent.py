@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from leanbayes._sampling import Sampling, current_sampling, own_frame
+from leanbayes._sampling import Sampling, own_frame, sampling_of
 from leanbayes.methods import Method
 from leanbayes.nn._base import Scope
 from leanbayes.nn.wrapper import WrappedLayer
@@ -59,7 +59,7 @@ class RecurrentLayer(WrappedLayer):
         Returns:
             The output in the form of the input, and the final state.
         """
-        spec = current_sampling()
+        spec = sampling_of(self)
         with own_frame():
             if isinstance(spec.component, Tensor) and self.shared_index and not spec.joint:
                 return self._per_row_components(x, hx, spec, spec.component)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from leanbayes._sampling import Sampling, current_sampling, own_frame
+from leanbayes._sampling import Sampling, own_frame, sampling_of
 from leanbayes.methods import Method, fan_in
 from leanbayes.nn._base import ConvertedLayer, Scope, as_trained
 from leanbayes.nn._rows import join_rows, pick_samples
@@ -86,7 +86,7 @@ class WrappedLayer(ConvertedLayer):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The plain module's forward, with drawn parameters, for the rows of each sample."""
-        spec = current_sampling()
+        spec = sampling_of(self)
         with own_frame():
             values = self.values(spec)
         if len(values) == 1:
