@@ -51,7 +51,7 @@ from leanbayes.priors import (
 )
 
 if TYPE_CHECKING:
-    from leanbayes import corruptions, data, metrics, report, training
+    from leanbayes import analysis, corruptions, data, metrics, report, training
     from leanbayes.learn import BayesClassifier, BayesRegressor
 
 __version__ = "0.1.0.dev0"
@@ -91,6 +91,7 @@ __all__ = [
     "Terms",
     "VarianceLayer",
     "VariationalDropout",
+    "analysis",
     "bayesianize",
     "checkpoint_contexts",
     "corruptions",
@@ -125,7 +126,7 @@ __all__ = [
 ]
 
 # What needs more than torch, or is not needed to train and predict, is imported when it is first used.
-_LAZY_PACKAGES = ("corruptions", "data", "metrics", "report", "training")
+_LAZY_PACKAGES = ("analysis", "corruptions", "data", "metrics", "report", "training")
 _LAZY_NAMES = {"BayesClassifier": "leanbayes.learn", "BayesRegressor": "leanbayes.learn"}
 
 

@@ -1,0 +1,43 @@
+"""Looking inside trained networks: phases of a layer, curvature, pruning, attacks, and what theory bounds."""
+
+from leanbayes.analysis.alpha import log_alpha
+from leanbayes.analysis.attack import AttackCurve, attack_curve, iterative_fast_sign
+from leanbayes.analysis.hessian import curvature
+from leanbayes.analysis.mmd import MMDBound, mmd_bound
+from leanbayes.analysis.monitor import PhaseMonitor
+from leanbayes.analysis.phase import LayerPhases, PhaseReport, Phases, phases
+from leanbayes.analysis.pruning import (
+    PrunedLayer,
+    PrunePoint,
+    PruneReport,
+    PruningCurve,
+    load_pruned,
+    prune,
+    prune_report,
+    pruning_curve,
+)
+from leanbayes.analysis.score import Score
+
+__all__ = [
+    "AttackCurve",
+    "LayerPhases",
+    "MMDBound",
+    "PhaseMonitor",
+    "PhaseReport",
+    "Phases",
+    "PrunePoint",
+    "PruneReport",
+    "PrunedLayer",
+    "PruningCurve",
+    "Score",
+    "attack_curve",
+    "curvature",
+    "iterative_fast_sign",
+    "load_pruned",
+    "log_alpha",
+    "mmd_bound",
+    "phases",
+    "prune",
+    "prune_report",
+    "pruning_curve",
+]

@@ -1,0 +1,52 @@
+"""Log alpha, the noise of a weight relative to its mean."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes.analysis._layers import noisy_layers
+from leanbayes.analysis.sparse import SparsePosterior
+from leanbayes.posteriors._base import Posterior
+from leanbayes.posteriors._gaussian import GaussianPosterior
+from leanbayes.posteriors.variance import VariancePosterior
+from leanbayes.posteriors.variational_dropout import VariationalDropoutPosterior
+
+
+@torch.no_grad()
+def log_alpha(model: nn.Module) -> dict[str, Tensor]:
+    """Log of ``alpha = var / mean^2`` of each converted layer's weight.
+
+    A layer whose alpha is far above 1 stores what it knows in its variances: its mean can be dropped.
+
+    Args:
+        model: A converted model.
+
+    Returns:
+        By the layer's name, for variational dropout its rate as it is shared (a scalar, ``[out]``, or one per weight);
+        for other Gaussian families one per weight; for a variance layer, whose mean is zero, infinity. Of a pruned
+        weight, that of the entries that are left.
+
+    Example:
+        >>> import torch, leanbayes as lb
+        >>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
+        >>> net = lb.bayesianize(net, {"0": lb.VariationalDropout(init_log_alpha=-3), "2": lb.VarianceLayer()})
+        >>> lb.analysis.log_alpha(net)
+        {'0': tensor(-3.), '2': tensor(inf)}
+    """
+    layers = noisy_layers(model)
+    return {name: weight_log_alpha(weight.posterior) for layer in layers for name, weight in layer.weights.items()}
+
+
+def weight_log_alpha(posterior: Posterior) -> Tensor:
+    """Log alpha of one random weight, as it is shared."""
+    if isinstance(posterior, SparsePosterior):
+        return weight_log_alpha(posterior.kept)
+    if isinstance(posterior, VariationalDropoutPosterior):
+        return posterior.shared_log_alpha().detach().clone()
+    if isinstance(posterior, VariancePosterior):
+        return torch.full((), math.inf, device=posterior.signed_std.device)
+    assert isinstance(posterior, GaussianPosterior)
+    return posterior.log_alpha().detach()

@@ -1,0 +1,66 @@
+"""Phase reports over the epochs of a training run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from leanbayes.analysis._layers import Which
+from leanbayes.analysis.phase import phases
+from leanbayes.training.engine import EpochEnd
+
+
+class PhaseMonitor:
+    """A callback of `leanbayes.training.fit` that evaluates `phases` after epochs.
+
+    It leaves training as it is: its draws have a seed of their own. A report takes three evaluations for each layer and
+    four more, so give it some hundred rows, which are enough to see a transition.
+
+    Args:
+        x: Inputs ``[N, ...]``.
+        y: Class labels ``[N]``.
+        every: Number of epochs from one report to the next.
+        samples: Number of samples that are averaged.
+        layers: See `phases`.
+        batch_size: See `phases`.
+        seed: See `phases`.
+
+    Attributes:
+        records: One dictionary of JSON values per report: the epoch, and what `PhaseReport.to_dict` gives.
+
+    Example:
+        >>> import torch, leanbayes as lb
+        >>> from leanbayes.training import TrainConfig, fit
+        >>> x = torch.randn(64, 2)
+        >>> y = (x[:, 0] > 0).long()
+        >>> net = lb.bayesianize(torch.nn.Linear(2, 2), lb.VariationalDropout())
+        >>> monitor = lb.analysis.PhaseMonitor(x, y, every=2)
+        >>> _ = fit(net, (x, y), TrainConfig(epochs=4, batch_size=16), callbacks=[monitor])
+        >>> [record["epoch"] for record in monitor.records]
+        [2, 4]
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        y: Tensor,
+        every: int = 1,
+        *,
+        samples: int = 5,
+        layers: Which = None,
+        batch_size: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        if every < 1:
+            raise ValueError(f"every counts epochs from 1, not {every!r}")
+        self.data = (x, y)
+        self.every = every
+        self.options: dict[str, Any] = {"samples": samples, "layers": layers, "batch_size": batch_size, "seed": seed}
+        self.records: list[dict[str, Any]] = []
+
+    def __call__(self, event: EpochEnd) -> None:
+        """Evaluate the model where a report is due."""
+        epoch = event.record["epoch"]
+        if epoch % self.every == 0:
+            self.records.append({"epoch": epoch} | phases(event.model, *self.data, **self.options).to_dict())

@@ -1,0 +1,109 @@
+"""A posterior that is zero, or without noise, but for some entries."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from leanbayes._sampling import Sampling
+from leanbayes.posteriors._base import Moments, Posterior, inverse_softplus
+from leanbayes.posteriors._gaussian import GaussianPosterior
+from leanbayes.posteriors.mean_field import MeanFieldPosterior
+from leanbayes.posteriors.variance import VariancePosterior
+from leanbayes.posteriors.variational_dropout import VariationalDropoutPosterior
+
+
+class SparsePosterior(Posterior):
+    """Independent entries of which all but some are exactly zero, or points.
+
+    Layers see it as a dense weight, so that every estimator works; what is stored are the entries that are left.
+
+    Args:
+        kept: The posterior of those entries, over ``[K]``.
+        index: Their places in the flattened weight, ``[K]``.
+        shape: The weight's shape.
+        dense_bytes: Size of the parameters that the dense posterior had.
+        points: The other entries, where they are points, with zeros at those places. They are not trained.
+    """
+
+    estimators = ("local", "flipout", "weight")
+    index: Tensor
+    points: Tensor | None
+
+    def __init__(
+        self, kept: Posterior, index: Tensor, shape: torch.Size, dense_bytes: int, points: Tensor | None = None
+    ) -> None:
+        super().__init__()
+        self.kept = kept
+        self.register_buffer("index", index.to(torch.int32 if shape.numel() < 2**31 else torch.int64))
+        self.dense_shape = shape
+        self.dense_bytes = dense_bytes
+        self.register_buffer("points", points)
+
+    @property
+    def shape(self) -> torch.Size:
+        """See `Posterior`."""
+        return self.dense_shape
+
+    def rsample(self, n: int, spec: Sampling) -> Tensor:
+        """See `Posterior`."""
+        return self._with_points(self._spread(self.kept.rsample(n, spec)))
+
+    def deviation(self, n: int, spec: Sampling) -> Tensor:
+        """See `Posterior`."""
+        return self._spread(self.kept.deviation(n, spec))
+
+    def mean(self, component: int | None = None) -> Tensor:
+        """See `Posterior`."""
+        return self._with_points(self._spread(self.kept.mean(component)))
+
+    def std(self) -> Tensor:
+        """Standard deviation of each element."""
+        return self.moments().var.sqrt()
+
+    def moments(self) -> Moments:
+        """See `Posterior`."""
+        moments = self.kept.moments()
+        mean = None if moments.mean is None else self.mean()
+        return Moments(mean, self._spread(moments.var))
+
+    def set_point_(self, value: Tensor) -> None:
+        """See `Posterior`; what was pruned stays what it is."""
+        self.kept.set_point_(value.flatten()[self.index.long()])
+
+    def _with_points(self, dense: Tensor) -> Tensor:
+        return dense if self.points is None else dense + self.points
+
+    def _spread(self, values: Tensor) -> Tensor:
+        """Put ``[..., K]`` in their places: ``[..., *shape]``."""
+        dense = values.new_zeros(*values.shape[:-1], self.shape.numel())
+        return dense.index_copy(-1, self.index.long(), values).view(*values.shape[:-1], *self.shape)
+
+
+@torch.no_grad()
+def sparse_copy(posterior: Posterior, index: Tensor, keep_means: bool = False) -> SparsePosterior:
+    """The posterior of the entries `index` ``[K]`` of the flattened weight, all others zero or at their means."""
+    size = sum(p.numel() * p.element_size() for p in posterior.parameters())
+    points = None
+    # The means of a variance layer are zero anyway.
+    if keep_means and not isinstance(posterior, VariancePosterior):
+        points = posterior.mean().flatten().index_fill(0, index, 0).view(posterior.shape)
+    sparse = SparsePosterior(_entries(posterior, index), index, posterior.shape, size, points)
+    return sparse.requires_grad_(any(p.requires_grad for p in posterior.parameters()))
+
+
+def _entries(posterior: Posterior, index: Tensor) -> Posterior:
+    if isinstance(posterior, VariancePosterior):
+        return VariancePosterior(posterior.signed_std.flatten()[index], posterior.kind)
+    assert isinstance(posterior, GaussianPosterior)
+    loc = posterior.loc.flatten()[index]
+    if isinstance(posterior, VariationalDropoutPosterior):
+        # The entries of a neuron are no longer equally many, so each gets the rate that it shared.
+        shared = posterior.share == "layer"
+        kept = VariationalDropoutPosterior(loc, "layer" if shared else "weight", 0.0)
+        rates = posterior.log_alpha()
+        kept.raw_log_alpha.copy_(rates if shared else rates.expand(posterior.shape).flatten()[index])
+        return kept
+    free = MeanFieldPosterior(loc, init_std=1.0)
+    free.raw_std.copy_(inverse_softplus(posterior.std().flatten()[index]))
+    return free
