@@ -8,18 +8,26 @@ Parameter counts come from `lb.summary`, measured figures from the files in resu
 """
 
 import argparse
+import functools
 import json
+import math
 import pathlib
 import re
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import leanbayes as lb
 from leanbayes.models import create
+from leanbayes.report.content import parse
+from leanbayes.report.summary import summarise
+from leanbayes.reproduce.ledger import LEDGER
+from leanbayes.reproduce.page import results_page
+from leanbayes.reproduce.result import HOLDS, published, read_result, spread
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/index.md", "docs/methods.md")
+PAGES = ("README.md", "docs/index.md", "docs/methods.md", "docs/results.md", "docs/variance-layers.md")
 
 # What each system looks like on a ResNet-18 with 1000 classes: text, method, selector.
 RESNET18 = [
@@ -51,22 +59,33 @@ def _call(method: lb.Method) -> str:
     return f"lb.{type(method).__name__}({', '.join(f'{name}={getattr(method, name)}' for name in sizes)})"
 
 
-def demo_table() -> str:
-    """The figures of `make demo`, as results/demo-digits.json has them."""
-    source = "results/demo-digits.json"
-    data = json.loads((ROOT / source).read_text())
-    names = list(data["runs"])
-    lines = ["| | " + " | ".join(names) + " |", "|---|" + "---:|" * len(names)]
-    rows = {"accuracy": "{:.2%}", "nll": "{:.4f}", "ece": "{:.4f}", "parameters": "{:,.0f}", "cpu seconds": "{:.1f}"}
-    labels = {"nll": "NLL (nats)", "ece": "ECE, 15 bins", "cpu seconds": "training, CPU seconds"}
-    for row, form in rows.items():
-        cells = [_mean_and_spread([run[row] for run in runs], form) for runs in data["runs"].values()]
-        lines.append(f"| {labels.get(row, row)} | " + " | ".join(cells) + " |")
+DIGITS = "results/compare-digits.json"
+MEASURES = {
+    "accuracy": ("accuracy", "{:.2%}"),
+    "nll": ("NLL (nats)", "{:.4f}"),
+    "ece": ("ECE, 15 bins", "{:.4f}"),
+    "brier": ("Brier", "{:.4f}"),
+}
+# The questions of the report whose answers stand below the table.
+CONCLUSIONS = ("Which method to choose?", "And if cost does not matter?", "How sure is this?")
+
+
+def digits_table() -> str:
+    """Every method on the digits, as results/compare-digits.json has it, and what the report says of it."""
+    data = json.loads((ROOT / DIGITS).read_text())
+    lines = [f"| method | {' | '.join(title for title, _ in MEASURES.values())} | parameters |"]
+    lines.append("|---|" + "---:|" * (len(MEASURES) + 1))
+    for entry in data["methods"]:
+        cells = [_mean_and_spread(entry["metrics"][name], form) for name, (_, form) in MEASURES.items()]
+        lines.append(f"| {entry['title']} | {' | '.join(cells)} | {entry['overhead']:.3f}x |")
     versions = ", ".join(f"{name} {version}" for name, version in data["versions"].items())
+    train, valid, test = data["settings"]["examples"]
     seeds = f"mean ± standard deviation over the seeds {', '.join(map(str, data['seeds']))}"
-    lines += ["", f"`{data['command']}`, {data['date']}, {data['device']}, {versions}; {seeds}."]
-    lines.append(f"Method: `{data['method']}`. Source: `{source}`.")
-    return "\n".join(lines)
+    lines += ["", f"`{data['command']}`, {data['date'][:10]}, {data['device']}, {versions}; {seeds}."]
+    lines.append(f"{train} images to train on, {valid} to watch, {test} to test on. Source: `{DIGITS}`.")
+    said = {finding.question: finding.answer for finding in summarise(parse(data))}
+    lines += ["", "What its report concludes:", ""]
+    return "\n".join([*lines, *(f"- {said[question]}" for question in CONCLUSIONS if question in said)])
 
 
 def _mean_and_spread(values: list[float], form: str) -> str:
@@ -74,7 +93,231 @@ def _mean_and_spread(values: list[float], form: str) -> str:
     return mean if len(set(values)) == 1 else f"{mean} ± {form.format(statistics.stdev(values))}"
 
 
-TABLES: dict[str, Callable[[], str]] = {"resnet18": resnet18_table, "demo": demo_table}
+def results() -> str:
+    """Published figures beside those in results/."""
+    return results_page(ROOT / "results", "../results/")
+
+
+ONE, MEANS, MANY = "accuracy of one sample, %", "accuracy of mean propagation, %", "accuracy of 20 samples, %"
+# Tables of docs/variance-layers.md: what the rows are; the rows, (id of the result, name there, text); the columns.
+VARIANCE: dict[str, tuple[str, list[tuple[str, str, str]], dict[str, str]]] = {
+    "variance-accuracy": (
+        "network",
+        [
+            ("vn-mnist", "dropout", "LeNet-5 on MNIST, dropout"),
+            ("vn-mnist", "variance", "LeNet-5 on MNIST, variational dropout in all layers"),
+            ("vn-mnist", "zero-mean", "LeNet-5 on MNIST, `dense1` a variance layer from the start"),
+            ("vn-cifar10", "dropout", "VGG-like network on CIFAR-10, dropout"),
+            ("vn-cifar10", "variance", "VGG-like network on CIFAR-10, variational dropout in four layers"),
+        ],
+        {MEANS: "means of the weights, %", ONE: "one sample, %", MANY: "20 samples, %"},
+    ),
+    "variance-layers": (
+        "layer",
+        [("vn-mnist", f"variance, {name}", f"`{name}`") for name in ("conv1", "conv2", "dense1", "dense2")],
+        {"log alpha": "log alpha"},
+    ),
+    "variance-controls": (
+        "done to `dense1`",
+        [
+            ("vn-mnist", "variance", "nothing"),
+            ("vn-mnist", "variance, zero-mean sample of dense1", "the means are dropped"),
+            (
+                "vn-mnist",
+                "variance, permuted deviations of dense1",
+                "the means are dropped and the deviations shuffled",
+            ),
+        ],
+        {MANY: "20 samples, %"},
+    ),
+    "variance-params": (
+        "distribution of `dense1`",
+        [
+            ("vn-params", "zero-mean", "`VarianceLayer()`"),
+            ("vn-params", "layer", '`VariationalDropout(share="layer")`'),
+            ("vn-params", "neuron", '`VariationalDropout(share="neuron")`'),
+            ("vn-params", "weight", '`VariationalDropout(share="weight")`'),
+            ("vn-params", "additive", "`MeanField(prior=LogUniform())`"),
+        ],
+        {
+            "ELBO, nats (published: unknown units)": "ELBO, nats",
+            "KL, nats (published: unknown units)": "KL, nats",
+            MEANS: "means, %",
+            MANY: "20 samples, %",
+        },
+    ),
+    "variance-noise": (
+        "`dense1`",
+        [
+            ("vn-noise", "gaussian", "`VarianceLayer()`"),
+            ("vn-noise", "bernoulli", '`VarianceLayer(noise="bernoulli", estimator="flipout")`'),
+            ("vn-noise", "uniform", '`VarianceLayer(noise="uniform", estimator="flipout")`'),
+        ],
+        {ONE: "one sample, %", MANY: "20 samples, %"},
+    ),
+    "variance-tanh": (
+        "variance layers",
+        [
+            ("vn-tanh", "variance layers: none", "none"),
+            ("vn-tanh", "variance layers: conv2", "`conv2`"),
+            ("vn-tanh", "variance layers: dense1", "`dense1`"),
+            ("vn-tanh", "variance layers: conv2 and dense1", "`conv2` and `dense1`"),
+            ("vn-tanh", "variance layers: dense1, no shift (control)", "`dense1`, without the batch norm"),
+        ],
+        {ONE: "one sample, %", MANY: "20 samples, %"},
+    ),
+    "variance-pruning": (
+        "`dense1`, criterion",
+        [
+            ("vn-prune", "zero-mean", "`VarianceLayer()`, by standard deviation"),
+            ("vn-prune", "layer-wise", "`VariationalDropout()`, by standard deviation"),
+            ("vn-kappa", "weights removed by kappa at no loss", "`VariationalDropout()`, softplus, by kappa"),
+        ],
+        {
+            "sparsity at a loss of at most 0.1 points, %": "removed at a loss of at most 0.1 points, %",
+            "share, %": "removed at a loss of at most 0.1 points, %",
+        },
+    ),
+}
+
+
+def variance_table(name: str) -> str:
+    """Measured figures, the published ones in brackets, of the results that are there."""
+    head, rows, metrics = VARIANCE[name]
+    titles = list(dict.fromkeys(metrics.values()))
+    lines = [f"| {head} | {' | '.join(titles)} |", "|---|" + "---:|" * len(titles)]
+    sources: dict[str, str] = {}
+    for id, label, text in rows:
+        result = read_result(ROOT / f"results/{id}.json")
+        if result is None:
+            continue
+        found = {metrics[r["metric"]]: r for r in result["rows"] if r["name"] == label and r["metric"] in metrics}
+        if not found:
+            raise ValueError(f"results/{id}.json has no row {label!r} with one of the metrics of {name}")
+        lines.append(f"| {text} | {' | '.join(_with_published(found.get(title)) for title in titles)} |")
+        sources[f"`results/{id}.json`"] = result["preset"]
+    made = ", ".join(f"{path} (preset {preset})" for path, preset in sources.items())
+    note = f"Mean ± standard deviation over seeds, in brackets the published figure. Source: {made}."
+    return "\n".join([*lines, "", note])
+
+
+def _with_published(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return ""
+    known = row["published"] is not None
+    return spread(row["measured"]) + (f" ({published(row['published'])})" if known else "")
+
+
+def _means(id: str) -> dict[tuple[str, str], float]:
+    """The figures of a result by name and metric, averaged over seeds."""
+    rows = json.loads((ROOT / f"results/{id}.json").read_text())["rows"]
+    return {(row["name"], row["metric"]): statistics.fmean(row["measured"]) for row in rows}
+
+
+def transition_text() -> str:
+    """What the picture of learning curves shows."""
+    text = (
+        "*Test accuracy in training, on 2000 test images; averages are of 5 samples. LeNet-5 has noise in all layers. "
+        "The dashed lines replace the weights of `dense1` by noise alone, N(0, alpha loc^2), and by the same with the "
+        "deviations shuffled over the weights; below, log alpha of `dense1`."
+    )
+    if not (ROOT / "results/vn-cifar10.json").exists():
+        return f"{text} Drawn from `results/vn-mnist.json`.*"
+    return (
+        f"{text} The VGG-like network has noise in its last three convolutions and its first dense layer. There the "
+        "dashed lines replace all four, and log alpha is that of the dense one. Drawn from `results/vn-mnist.json` and "
+        "`results/vn-cifar10.json`.*"
+    )
+
+
+def mmd_text() -> str:
+    """What the bound says of the trained layers of vn-mnist and vn-mmd."""
+    weights = json.loads((ROOT / "results/vn-mmd.json").read_text())["figure"]["weights"]
+    found = {metric: value for (_, metric), value in _means("vn-mmd").items()}
+    log_alpha = _means("vn-mnist")["variance, dense1", "log alpha"]
+    bound = lb.analysis.mmd_bound(math.exp(log_alpha), weights)
+    return (
+        f"`dense1` has D = {weights:,} weights, so that the bound is below 2 from log alpha = "
+        f"{found['log alpha above which the bound is below 2']:.2f} on. With noise in all four layers it ends at "
+        f"{log_alpha:.2f}, where the bound is {bound.bound:.1f}: {'vacuous' if bound.vacuous else 'not vacuous'}. "
+        f"With noise in `dense1` alone it ends at {found['log alpha']:.2f}, with a bound of "
+        f"{found['bound sqrt(2 D / (pi alpha))']:.2f} and a distance of "
+        f"{found['exact distance 2 erf(sqrt(D / (8 alpha)))']:.2f}; there, the largest change of a class probability "
+        "when the means are dropped is "
+        f"{found['largest change of a class probability without the means']:.4f}. Means over the seeds. Sources: "
+        "`results/vn-mmd.json`, `results/vn-mnist.json`."
+    )
+
+
+def kappa_text() -> str:
+    """What the softplus network of vn-kappa shows about log alpha."""
+    runs = json.loads((ROOT / "results/vn-kappa.json").read_text())["figure"]["runs"]
+    found = _means("vn-kappa")
+    return (
+        "In our run with softplus behind `dense1`, log alpha ends at "
+        f"{statistics.fmean(run['log_alpha'][-1] for run in runs):.1f} (with ReLU at "
+        f"{_means('vn-mnist')['variance, dense1', 'log alpha']:.1f}), and the means alone predict "
+        f"{found['mean propagation at the end', 'accuracy, %']:.1f} % of the test images (with ReLU "
+        f"{_means('vn-mnist')['variance', MEANS]:.1f} %); log10 kappa is above 1.5 for "
+        f"{found['weights above log10 kappa = 1.5, at the end', 'share, %']:.1f} % of its weights. Means over the "
+        "seeds. Sources: `results/vn-kappa.json`, `results/vn-mnist.json`."
+    )
+
+
+def samples_text() -> str:
+    """What single draws and their averages reach."""
+    single = {metric: value for (name, metric), value in _means("vn-samples").items() if name == "single draws"}
+    ((average, value),) = [(name, v) for (name, _), v in _means("vn-samples").items() if name.startswith("average")]
+    mnist = _means("vn-mnist")
+    return (
+        f"Single draws, each of them one network for all test images, reach {single['mean accuracy, %']:.1f} % on "
+        f"average and {single['best accuracy, %']:.1f} % at best; the {average} of them reaches {value:.2f} %. Draws "
+        f"for each image reach {mnist['variance', ONE]:.2f} % alone and {mnist['variance', MANY]:.2f} % averaged over "
+        "20. Means over the seeds. Sources: `results/vn-samples.json`, `results/vn-mnist.json`."
+    )
+
+
+# Accuracies that far below the published ones are listed, in points: ten images of MNIST's test set.
+NOTICED = 0.1
+
+
+def gaps_table() -> str:
+    """Where the results on Variance Networks fall short: checks that fail, lower accuracies, and what has no result."""
+    found = {id: read_result(ROOT / f"results/{id}.json") for id in LEDGER if id.startswith("vn-")}
+    results = {id: result for id, result in found.items() if result is not None}
+    lines = [f"Accuracies more than {NOTICED} points below the published ones:", ""]
+    lines += ["| result | what | published | ours | short by |", "|---|---|---:|---:|---:|"]
+    lines += [row for result in results.values() for row in _lower_accuracies(result)]
+    lines += ["", "Checks that fail:", ""]
+    failed = [result for result in results.values() if result["verdict"] != HOLDS]
+    lines += [f"- `{result['id']}`: {result['gap']}" for result in failed]
+    missing = [f"`{id}`" for id, result in found.items() if result is None]
+    if missing:
+        lines += ["", f"Without a result so far: {', '.join(missing)}."]
+    return "\n".join(lines)
+
+
+def _lower_accuracies(result: dict[str, Any]) -> Iterator[str]:
+    for row in result["rows"]:
+        # Mean propagation is meant to fail.
+        wanted = row["metric"].startswith("accuracy") and row["metric"] != MEANS
+        if wanted and isinstance(row["published"], float | int):
+            short = row["published"] - statistics.fmean(row["measured"])
+            if short > NOTICED:
+                figures = f"{row['published']:.1f} | {spread(row['measured'])} | {short:.2f}"
+                yield f"| `{result['id']}` | {row['name']}, {row['metric']} | {figures} |"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "resnet18": resnet18_table,
+    "digits": digits_table,
+    "results": results,
+    "variance-transition": transition_text,
+    "variance-mmd": mmd_text,
+    "variance-kappa": kappa_text,
+    "variance-samples": samples_text,
+    "variance-gaps": gaps_table,
+} | {name: functools.partial(variance_table, name) for name in VARIANCE}
 
 
 def fill(text: str, tables: dict[str, str]) -> str:

@@ -210,7 +210,7 @@ def test_bad_inputs_are_one_clear_error():
 
 @pytest.mark.parametrize("method", [lb.MeanField(estimator="weight"), lb.KTied(estimator="flipout"), lb.Rank1()])
 def test_scales_kept_for_a_prediction_are_those_of_the_moment(method):
-    # Scales are computed once per prediction: samples must not differ from those of single passes, nor outlive a change.
+    # Computed once per prediction: samples must be those of single passes, and scales not outlive a change.
     torch.manual_seed(0)
     model = lb.bayesianize(nn.Linear(6, 3), method)
     x = torch.randn(4, 6)

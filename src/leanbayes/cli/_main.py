@@ -7,12 +7,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from leanbayes.cli import bench, compare, evaluate, fit, predict, report, summary
+from leanbayes.cli import bench, compare, evaluate, fit, predict, report, reproduce, summary
 from leanbayes.cli._config import apply_config
 from leanbayes.cli._errors import sentence, spelled
 
 # In the order of the help.
-_COMMANDS = (compare, fit, evaluate, predict, summary, report, bench)
+_COMMANDS = (compare, fit, evaluate, predict, summary, report, reproduce, bench)
 _INTERRUPTED = 130
 
 
@@ -23,7 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments, those of the process where None.
 
     Returns:
-        0 when the job was done, 1 after an error, 2 for arguments that make no sense, 130 after Ctrl-C.
+        0 when the job was done, 1 after an error, 2 for arguments that make no sense, 3 where a time limit came first,
+        130 after Ctrl-C.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words

@@ -1,0 +1,169 @@
+"""execute: one recipe from its settings to its result file and picture."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import io
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from leanbayes.compare.checkpoint import finite, write_json
+from leanbayes.reproduce.leg import Leg
+from leanbayes.reproduce.machine import device_name, versions
+from leanbayes.reproduce.recipe import PRESETS, Recipe
+from leanbayes.reproduce.result import read_result
+from leanbayes.reproduce.run import Run
+from leanbayes.training.errors import OutputError
+from leanbayes.training.files import prepare_folder, write_bytes
+
+PathLike = str | os.PathLike[str]
+
+_INCHES = (8.0, 4.0)
+_DPI = 120
+
+
+def execute(
+    recipe: Recipe,
+    *,
+    preset: str = "short",
+    seeds: Sequence[int] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    device: str = "cpu",
+    data: PathLike | None = None,
+    work: PathLike = "runs/reproduce",
+    out: PathLike | None = None,
+    limit_s: float | Leg | None = None,
+    replace: bool = False,
+    command: str = "",
+    progress: bool | None = None,
+) -> dict[str, Any]:
+    """Run a recipe, or go on with a run that was cut short, and write its result.
+
+    Args:
+        recipe: What to run.
+        preset: "smoke", "short" or "paper".
+        seeds: The recipe's own for the preset where None.
+        settings: Values to put in the place of the preset's.
+        device: "cpu" or "cuda".
+        data: Folder of unpacked data sets.
+        work: Folder for what is done on the way, which later legs and other recipes use.
+        out: Folder for ``ID.json`` and ``ID.png``; "results", or the work folder for a smoke run, where None.
+        limit_s: Seconds that this leg may take, or a leg that several recipes share.
+        replace: Whether the result may replace one of a larger preset.
+        command: What to note as the command that was run.
+        progress: Whether to show progress bars; None shows them on a terminal.
+
+    Returns:
+        The content of the result file.
+
+    Raises:
+        LegOver: If the time was over first; the same call goes on.
+        OutputError: If a result of a larger preset is there, or a folder cannot be written.
+    """
+    if preset not in PRESETS:
+        raise ValueError(f"preset is one of {', '.join(PRESETS)}, not {preset!r}")
+    chosen = _override(recipe, preset, settings or {})
+    folder = Path(work) / preset
+    out = result_folder(preset, work, out)
+    path = out / f"{recipe.id}.json"
+    if not replace:
+        _check_replaces(path, preset)
+    prepare_folder(out)
+    run = Run(
+        recipe.id,
+        preset,
+        chosen,
+        recipe.seeds[preset] if seeds is None else seeds,
+        prepare_folder(folder),
+        device=device,
+        data=None if data is None else Path(data),
+        limit_s=limit_s,
+        progress=progress,
+    )
+    with _stopwatch(folder / "seconds" / f"{recipe.id}.json") as total:
+        outcome = recipe.measure(run)
+    outcome.notes.extend(note for note in run.notes if note not in outcome.notes)
+    result = {
+        "id": recipe.id,
+        "title": recipe.title,
+        "command": command,
+        "preset": preset,
+        "settings": run.settings,
+        "seeds": list(run.seeds),
+        "device": device_name(device),
+        "versions": versions(),
+        "date": datetime.date.today().isoformat(),
+        "seconds": round(total[0], 1),
+        **outcome.to_json(),
+    }
+    # As the file gives it back, so that the picture can be drawn again from the file.
+    result = json.loads(json.dumps(finite(result)))
+    if recipe.draw is not None and can_draw():
+        write_bytes(path.with_suffix(".png"), picture(recipe, result["figure"]))
+    write_json(path, result)
+    return result
+
+
+def result_folder(preset: str, work: PathLike, out: PathLike | None) -> Path:
+    """Where the result goes: a smoke run has a place of its own, so that it never replaces a real result."""
+    if out is not None:
+        return Path(out)
+    return Path(work) / preset if preset == "smoke" else Path("results")
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def picture(recipe: Recipe, figure: Mapping[str, Any]) -> bytes:
+    """The PNG file that a recipe draws from the figure data of its result."""
+    from matplotlib.figure import Figure
+
+    assert recipe.draw is not None
+    canvas = Figure(figsize=_INCHES, dpi=_DPI, layout="constrained")
+    recipe.draw(figure, canvas)
+    buffer = io.BytesIO()
+    # Without the version of matplotlib the same data give the same bytes for longer.
+    canvas.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def _override(recipe: Recipe, preset: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    own = dict(recipe.presets[preset])
+    for name, value in settings.items():
+        if name not in own:
+            raise ValueError(f"{recipe.id} has no setting {name!r}; it has {', '.join(own) or 'none'}")
+        number = isinstance(own[name], (int, float)) and not isinstance(own[name], bool)
+        if number and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise ValueError(f"the setting {name} of {recipe.id} is a number, such as {own[name]!r}, not {value!r}")
+    return own | dict(settings)
+
+
+def _check_replaces(path: Path, preset: str) -> None:
+    before = read_result(path)
+    if before is not None and PRESETS.index(before["preset"]) > PRESETS.index(preset):
+        raise OutputError(
+            f"{path} holds a result of the preset {before['preset']}, which one of the preset {preset} does not "
+            "replace unasked; pass --replace, or another folder with --out"
+        )
+
+
+@contextmanager
+def _stopwatch(path: Path) -> Iterator[list[float]]:
+    """Adds up the seconds of all legs, however this one ends; the sum is there afterwards."""
+    total = [0.0]
+    before = json.loads(path.read_text("utf-8")) if path.exists() else 0.0
+    began = time.monotonic()
+    try:
+        yield total
+    finally:
+        total[0] = before + time.monotonic() - began
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, total[0])

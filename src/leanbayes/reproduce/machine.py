@@ -1,0 +1,22 @@
+"""What a result says about the machine that it was measured on."""
+
+from __future__ import annotations
+
+import platform
+
+import torch
+
+
+def versions() -> dict[str, str]:
+    """Versions of what decides the figures."""
+    from leanbayes import __version__
+
+    return {"leanbayes": __version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def device_name(device: str) -> str:
+    """The name of a GPU, or the number of threads of the CPU."""
+    if device != "cpu":
+        return torch.cuda.get_device_name()
+    threads = torch.get_num_threads()
+    return f"cpu, {threads} thread{'' if threads == 1 else 's'}"

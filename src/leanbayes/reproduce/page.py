@@ -1,0 +1,96 @@
+"""The results of a folder as one Markdown page."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from leanbayes.reproduce.ledger import LEDGER, SYSTEMS
+from leanbayes.reproduce.result import HOLDS, published, read_result, spread
+
+BENCHMARKS = {
+    "bench-predict-loop": "Prediction with many samples against a loop over samples",
+    "bench-predict-partly": "Prediction where only the end of the network is random",
+    "bench-training": "Training through the engine against a bare loop",
+}
+
+
+def results_page(folder: Path, images: str) -> str:
+    """Every result of a folder with its figures, what has none yet, and the benchmarks.
+
+    Args:
+        folder: Of the result files.
+        images: Where the page finds the pictures, as a relative address that ends in a slash.
+
+    Returns:
+        Markdown without a title.
+    """
+    blocks = []
+    missing = []
+    for prefix, system in SYSTEMS.items():
+        ids = [id for id in LEDGER if id.split("-")[0] == prefix]
+        found = {id: result for id in ids if (result := read_result(folder / f"{id}.json")) is not None}
+        missing += [(system, id) for id in ids if id not in found]
+        if found:
+            blocks += [f"## {system}", *(_result(result, folder, images) for result in found.values())]
+    if missing:
+        rows = [(f"`{id}`", system, LEDGER[id]) for system, id in missing]
+        blocks += ["## Without a result so far", _table(("id", "paper", "what"), rows)]
+    benchmarks = sorted(folder.glob("bench-*.json"))
+    if benchmarks:
+        blocks += ["## Speed", "Ratios of times; below 1 the first is faster.", *map(_benchmark, benchmarks)]
+    return "\n\n".join(blocks)
+
+
+def _result(result: dict[str, Any], folder: Path, images: str) -> str:
+    """One result: verdict, figures, checks, how it was made, picture."""
+    id = result["id"]
+    verdict = "**Holds.**" if result["verdict"] == HOLDS else f"**Falls short:** {result['gap']}."
+    rows = [
+        (row["name"], row["metric"], published(row["published"]), spread(row["measured"]), str(len(row["measured"])))
+        for row in result["rows"]
+    ]
+    parts = [
+        f"### {id}",
+        f"{result['title']}. {verdict}",
+        _table(("what", "metric", "published", "measured", "n"), rows, numbers=3),
+        "\n".join(f"- {'yes' if check['holds'] else 'no'}: {check['text']}" for check in result["checks"]),
+        f"Preset {result['preset']}, {_source(result)}; mean ± standard deviation over seeds or networks, "
+        f"{result['seconds']:.0f} s.",
+        "\n".join(f"- {note}" for note in result["notes"]),
+    ]
+    if (folder / f"{id}.png").exists():
+        parts.append(f"![{result['title']}]({images}{id}.png)")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _benchmark(path: Path) -> str:
+    """One table of ratios."""
+    result = json.loads(path.read_text("utf-8"))
+    rows = result["rows"]
+    ratios = [name for name, value in rows[0].items() if "_over_" in name and isinstance(value, float)]
+    sizes = [name for name in ("samples", "batch") if name in rows[0]]
+    table = _table(
+        ("network", *sizes, *(name.replace("_", " ") for name in ratios)),
+        [(row["name"], *(str(row[name]) for name in sizes), *(f"{row[name]:.2f}" for name in ratios)) for row in rows],
+        numbers=len(sizes) + len(ratios),
+    )
+    return "\n\n".join(
+        [f"### {BENCHMARKS.get(result['id'], result['id'])}, {result['device']}", table, f"{_source(result)}."]
+    )
+
+
+def _source(result: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    # Where its files went is of no interest to others.
+    command = re.sub(r" --out \S+", "", result["command"])
+    return f"`{command}`, {result['date']}, {result['device']}, {versions}"
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
+    """A Markdown table; the last columns that hold `numbers` are aligned to the right."""
+    lines = [titles, ["---"] * (len(titles) - numbers) + ["---:"] * numbers, *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)

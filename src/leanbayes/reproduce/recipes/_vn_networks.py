@@ -1,0 +1,272 @@
+"""The networks of the Variance Networks paper and how they are trained; recipes share the trainings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import leanbayes as lb
+from leanbayes.analysis import phases
+from leanbayes.data import Dataset, augment
+from leanbayes.models import create
+from leanbayes.reproduce.run import Run
+from leanbayes.training import EpochEnd, TrainConfig
+
+Arrays = tuple[Tensor, Tensor]
+
+# Adam at 1e-3, falling to 0 in a straight line; MNIST: 200 epochs of batches of 200. A shared log alpha moves by no
+# more than its learning rate per step, so a shorter training gives it a larger one. A layer without means learns from
+# noise alone from the first step on, and gets the published number of epochs in any case.
+MNIST_PRESETS: dict[str, dict[str, Any]] = {
+    "smoke": {
+        "epochs": 2,
+        "zero_mean_epochs": 2,
+        "batch_size": 20,
+        "lr": 1e-3,
+        "alpha_lr": 5e-3,
+        "samples": 2,
+        "fast": False,
+    },
+    "short": {
+        "epochs": 100,
+        "zero_mean_epochs": 200,
+        "batch_size": 200,
+        "lr": 1e-3,
+        "alpha_lr": 5e-3,
+        "samples": 20,
+        "fast": True,
+    },
+    "paper": {
+        "epochs": 200,
+        "zero_mean_epochs": 200,
+        "batch_size": 200,
+        "lr": 1e-3,
+        "alpha_lr": 1e-3,
+        "samples": 20,
+        "fast": True,
+    },
+}
+# 550 epochs of batches of 100, beta1 = 0.95, crops and flips.
+CIFAR_PRESETS: dict[str, dict[str, Any]] = {
+    "smoke": {"epochs": 1, "batch_size": 30, "lr": 1e-3, "alpha_lr": 5e-3, "samples": 2, "fast": False},
+    "short": {"epochs": 320, "batch_size": 256, "lr": 1e-3, "alpha_lr": 3e-3, "samples": 20, "fast": True},
+    "paper": {"epochs": 550, "batch_size": 100, "lr": 1e-3, "alpha_lr": 1e-3, "samples": 20, "fast": True},
+}
+SEEDS = {"smoke": (0,), "short": (0, 1, 2), "paper": (0, 1, 2)}
+_VGG_LAYERS = ("features.block5.conv*", "classifier.dense1")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A network and what is random in it.
+
+    Attributes:
+        network: Name of the model.
+        options: Its options.
+        method: The method of the chosen layers, None for a plain network.
+        where: Names of the layers; all where empty.
+        shares_alpha: Whether log alphas are few, so that they take the learning rate of their own.
+    """
+
+    network: str
+    method: lb.Method | None
+    where: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    shares_alpha: bool = False
+
+    def build(self, **more: Any) -> nn.Module:
+        """The network with fresh weights."""
+        net = create(self.network, **{**self.options, **more})
+        if self.method is None:
+            return net
+        return lb.bayesianize(net, self.method, where=lb.named(*self.where) if self.where else None)
+
+
+def _lenet(method: lb.Method, *where: str, shares_alpha: bool = False, **options: Any) -> Variant:
+    return Variant("lenet5", method, where, {"batch_norm": "dense"} | options, shares_alpha)
+
+
+def _vgg(prior: lb.Prior) -> Variant:
+    method = lb.VariationalDropout(prior=prior, init_log_alpha=-10)
+    return Variant("vgg_like", method, _VGG_LAYERS, {"last_dropout": False}, shares_alpha=True)
+
+
+def _tanh(*where: str, batch_norm: str = "dense") -> Variant:
+    options = {"batch_norm": batch_norm, "bias": False, "activation": "tanh"}
+    return Variant("lenet5", lb.VarianceLayer() if where else None, where, options)
+
+
+VARIANTS: dict[str, Variant] = {
+    "mnist-dropout": _lenet(lb.MCDropout(p=None), dropout=0.5),
+    "mnist-all-layers": _lenet(lb.VariationalDropout(), shares_alpha=True),
+    "mnist-zero-mean": _lenet(lb.VarianceLayer(), "dense1"),
+    "mnist-layer": _lenet(lb.VariationalDropout(), "dense1", shares_alpha=True),
+    "mnist-neuron": _lenet(lb.VariationalDropout(share="neuron"), "dense1", shares_alpha=True),
+    "mnist-weight": _lenet(lb.VariationalDropout(share="weight"), "dense1"),
+    "mnist-additive": _lenet(lb.MeanField(prior=lb.LogUniform()), "dense1"),
+    # One draw for a whole batch would let batch normalisation learn statistics that no other draw has.
+    "mnist-bernoulli": _lenet(lb.VarianceLayer(noise="bernoulli", estimator="flipout"), "dense1"),
+    "mnist-uniform": _lenet(lb.VarianceLayer(noise="uniform", estimator="flipout"), "dense1"),
+    "mnist-softplus": _lenet(lb.VariationalDropout(), "dense1", shares_alpha=True, dense_activation="softplus"),
+    "mnist-tanh": _tanh(),
+    "mnist-tanh-conv2": _tanh("conv2"),
+    "mnist-tanh-dense1": _tanh("dense1"),
+    "mnist-tanh-conv2-dense1": _tanh("conv2", "dense1"),
+    "mnist-tanh-odd": _tanh("dense1", batch_norm="none"),
+    "vgg-dropout": Variant("vgg_like", lb.MCDropout(p=None)),
+    "vgg-log-uniform": _vgg(lb.LogUniform()),
+    "vgg-student": _vgg(lb.StudentT(1e-16)),
+    "vgg-ard": _vgg(lb.ARD()),
+}
+
+
+def mnist(run: Run) -> tuple[Arrays, Arrays]:
+    """Training and test images from 0 to 1, and their classes."""
+    data = run.load("mnist", rows=(200, 100), valid=0, normalise="unit")
+    return data.ready("train"), data.ready("test")
+
+
+def pixels(data: Dataset) -> tuple[Arrays, Arrays]:
+    """Training and test images from 0 to 255, as the published networks see them, and their classes."""
+    (x, y), (x_test, y_test) = data.ready("train"), data.ready("test")
+    return (x.float(), y), (x_test.float(), y_test)
+
+
+def cifar10(run: Run) -> tuple[Arrays, Arrays]:
+    """CIFAR-10, see `pixels`."""
+    return pixels(run.load("cifar10", rows=(60, 20), valid=0, normalise="none"))
+
+
+def train_lenet(
+    run: Run,
+    name: str,
+    seed: int,
+    data: Arrays,
+    *,
+    epochs: int | None = None,
+    watch: Callable[[EpochEnd], Any] | None = None,
+) -> tuple[nn.Module, list[dict[str, Any]]]:
+    """A LeNet-5 of `VARIANTS`, trained by the run's settings."""
+    variant = VARIANTS[name]
+    count: int = epochs or run.settings["zero_mean_epochs" if name == "mnist-zero-mean" else "epochs"]
+    callbacks = () if watch is None else (watch,)
+    config = _config(run, variant, count)
+    return run.trained(f"{name}-{count}-epochs", seed, variant.build, data, config, callbacks=callbacks)
+
+
+def mnist_layer(run: Run, seed: int) -> nn.Module:
+    """A LeNet-5 with layer-wise variational dropout in its first dense layer, trained on MNIST."""
+    return train_lenet(run, "mnist-layer", seed, mnist(run)[0])[0]
+
+
+def train_vgg(
+    run: Run,
+    name: str,
+    seed: int,
+    data: Arrays,
+    *,
+    key: str = "",
+    watch: Callable[[EpochEnd], Any] | None = None,
+) -> tuple[nn.Module, list[dict[str, Any]]]:
+    """A VGG-like network of `VARIANTS`, trained by the run's settings; `key` tells data sets apart."""
+    variant = VARIANTS[name]
+    classes = int(data[1].max()) + 1
+    fast = run.settings["fast"] and run.device == "cuda"
+    layout = torch.channels_last if fast else torch.contiguous_format
+    # Compiling takes a minute, which a small network does not earn back.
+    quick = {"compile": True, "precision": "bf16-mixed"} if fast else {}
+
+    def build() -> nn.Module:
+        return variant.build(classes=classes).to(memory_format=layout)  # pyright: ignore[reportCallIssue]
+
+    return run.trained(
+        f"{key}{name}-{run.settings['epochs']}-epochs",
+        seed,
+        build,
+        data,
+        _config(run, variant, run.settings["epochs"], betas=(0.95, 0.999), **quick),
+        augment=augment.Chain(augment.PadCrop(4), augment.Flip()),
+        callbacks=() if watch is None else (watch,),
+    )
+
+
+def _config(run: Run, variant: Variant, epochs: int, **more: Any) -> TrainConfig:
+    fast = run.settings["fast"] and run.device == "cuda"
+    if fast:
+        torch.backends.cudnn.benchmark = True
+    return TrainConfig(
+        epochs=epochs,
+        batch_size=run.settings["batch_size"],
+        lr=run.settings["lr"],
+        variational_lr=run.settings["alpha_lr"] if variant.shares_alpha else None,
+        schedule="linear",
+        drop_last=True,
+        cuda_graph=fast,
+        checkpoint_every=max(1, epochs // 5),
+        log_every=1000,
+        **more,
+    )
+
+
+def watch_phases(data: Arrays, layer: str, epochs: int, *, rows: int = 2000) -> Callable[[EpochEnd], None]:
+    """A callback that notes twenty times in a training how mean, sampled and zero-mean weights predict."""
+    x, y = data[0][:rows], data[1][:rows]
+    every = max(1, epochs // 20)
+
+    def watch(event: EpochEnd) -> None:
+        if event.record["epoch"] % every == 0:
+            report = phases(event.model, x, y, samples=5, layers=[layer]).to_dict()
+            event.record["phases"] = report
+
+    return watch
+
+
+def curves(records: list[dict[str, Any]], *, together: bool) -> dict[str, list[float]]:
+    """What `watch_phases` noted, as one list per curve.
+
+    Args:
+        records: Of the training.
+        together: Whether means are dropped and deviations permuted in all noisy layers, or in the watched one alone.
+    """
+    noted = [(record["epoch"], record["phases"]) for record in records if "phases" in record]
+    scores = [report["together"] if together else report["layers"][0]["scores"] for _, report in noted]
+    return {
+        "epoch": [epoch for epoch, _ in noted],
+        "log alpha": [report["layers"][0]["log_alpha"] for _, report in noted],
+        "mean propagation": [100 * report["together"]["mean"]["accuracy"] for _, report in noted],
+        "one sample": [100 * report["drawn"]["sample_accuracy"] for _, report in noted],
+        "averaged": [100 * report["drawn"]["accuracy"] for _, report in noted],
+        "zero-mean sample": [100 * score["zero_mean"]["sample_accuracy"] for score in scores],
+        "permuted deviations": [100 * score["permuted"]["accuracy"] for score in scores],
+    }
+
+
+def draw_curves(axes: Any, curve: Mapping[str, list[float]], title: str) -> None:
+    """Accuracies over the epochs, and log alpha on an axis of its own."""
+    names = ("mean propagation", "one sample", "averaged", "zero-mean sample", "permuted deviations")
+    for name, style in zip(names, ("-", "-", "-", "--", ":")):
+        axes.plot(curve["epoch"], curve[name], style, label=name)
+    axes.set(title=title, xlabel="epoch", ylabel="test accuracy, %", ylim=(0, 101))
+    other = axes.twinx()
+    other.plot(curve["epoch"], curve["log alpha"], color="0.6", linewidth=1)
+    other.set_ylabel("log alpha", color="0.4")
+
+
+def dropout_accuracies(model: nn.Module, test: Arrays, samples: int) -> dict[str, float]:
+    """Accuracies of one sample, of several averaged, and of the means, in percent."""
+    x, y = test
+    device = next(model.parameters()).device
+    right = {"one": 0.0, "mean": 0.0, "averaged": 0.0}
+    for xs, ys in zip(x.split(1000), y.split(1000)):
+        ys = ys.to(device)
+        outputs = lb.predict(model, xs.to(device), samples, seed=0).outputs.softmax(-1)  # [S, B, C]
+        with lb.sampling(mean=True):
+            mean = lb.predict(model, xs.to(device), 1).label
+        right["one"] += float((outputs.argmax(-1) == ys).float().mean(0).sum())
+        right["averaged"] += float((outputs.mean(0).argmax(-1) == ys).sum())
+        right["mean"] += float((mean == ys).sum())
+    return {name: 100 * value / len(y) for name, value in right.items()}

@@ -1,0 +1,133 @@
+"""vn-kappa: the curvature criterion tells which weights can be replaced by their means, and sees the transition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from leanbayes.analysis import curvature, phases, pruning_curve
+from leanbayes.reproduce.recipe import Recipe, register
+from leanbayes.reproduce.recipes import _vn_networks as vn
+from leanbayes.reproduce.recipes._checks import at_least
+from leanbayes.reproduce.result import Check, Outcome, Row
+from leanbayes.reproduce.run import Run
+from leanbayes.training import EpochEnd
+
+_LAYER = "dense1"
+# Published: weights above it need their noise.
+_LOG10_KAPPA = 1.5
+_SPARSITIES = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
+_NO_LOSS = 0.1
+
+
+def measure(run: Run) -> Outcome:
+    """Train a softplus LeNet-5 whose first dense layer transits, and follow kappa of its weights."""
+    train, test = vn.mnist(run)
+    ones = [run.unit(f"seed{seed}", lambda s=seed: _one(run, s, train, test)) for seed in run.seeds]
+    rows = [
+        Row("weights above log10 kappa = 1.5, at first", "share, %", None, [100 * one["above"][0] for one in ones]),
+        Row("weights above log10 kappa = 1.5, at the end", "share, %", None, [100 * one["above"][-1] for one in ones]),
+        Row("mean propagation at the end", "accuracy, %", None, [one["mean"][-1] for one in ones]),
+        Row("20 samples at the end", "accuracy, %", None, [one["dense"] for one in ones]),
+        Row("weights removed by kappa at no loss", "share, %", 98, [100 * _without_loss(one) for one in ones]),
+    ]
+    correlations = [_rank_correlation(one["above"], one["mean"]) for one in ones]
+    rows.append(
+        Row("weights above against mean propagation, over the training", "rank correlation", None, correlations)
+    )
+    worst = max(correlations)
+    checks = [
+        Check(
+            "weights above the threshold rise as mean accuracy falls", worst < 0, f"the rank correlation is {worst:.2f}"
+        ),
+        at_least("weights removed by kappa at no loss", [100 * _without_loss(one) for one in ones], 95, " %"),
+    ]
+    count = min(run.settings["kappa_rows"], len(train[1]))
+    notes = [f"kappa from {count} training images, scaled to all {len(train[1])}; softplus in place of ReLU"]
+    return Outcome(rows, checks, {"runs": ones}, notes)
+
+
+def _one(run: Run, seed: int, train: vn.Arrays, test: vn.Arrays) -> dict[str, Any]:
+    watch = _watch(run, train, test)
+    model, records = vn.train_lenet(run, "mnist-softplus", seed, train, watch=watch)
+    noted = [(record["epoch"], record["kappa"]) for record in records if "kappa" in record]
+    kappa = _kappa(run, model, train)
+    curve = pruning_curve(
+        model, *test, sparsities=_SPARSITIES, by="kappa", layer=_LAYER, kappa=kappa, samples=run.settings["samples"]
+    )
+    return {
+        "epoch": [epoch for epoch, _ in noted],
+        "above": [note["above"] for _, note in noted],
+        "mean": [note["mean"] for _, note in noted],
+        "log_alpha": [note["log_alpha"] for _, note in noted],
+        "dense": 100 * curve.dense.accuracy,
+        "pruned": {str(point.level): 100 * point.score.accuracy for point in curve.points},
+        "histogram": torch.histc(kappa[_LAYER].clamp_min(1e-12).log10().cpu(), 60, -8, 4).tolist(),
+    }
+
+
+def _watch(run: Run, train: vn.Arrays, test: vn.Arrays) -> Callable[[EpochEnd], None]:
+    every = max(1, run.settings["epochs"] // 10)
+
+    def watch(event: EpochEnd) -> None:
+        if event.record["epoch"] % every == 0:
+            kappa = _kappa(run, event.model, train)[_LAYER]
+            report = phases(event.model, test[0][:2000], test[1][:2000], samples=2, layers=[_LAYER])
+            event.record["kappa"] = {
+                "above": float((kappa.log10() > _LOG10_KAPPA).float().mean()),
+                "mean": 100 * report.together.mean.accuracy,
+                "log_alpha": report.layers[0].log_alpha,
+            }
+
+    return watch
+
+
+def _kappa(run: Run, model: nn.Module, train: vn.Arrays) -> dict[str, torch.Tensor]:
+    count = min(run.settings["kappa_rows"], len(train[1]))
+    part = curvature(model, train[0][:count], train[1][:count], layer=_LAYER)
+    return {name: value * (len(train[1]) / count) for name, value in part.items()}
+
+
+def _without_loss(one: Mapping[str, Any]) -> float:
+    kept = [float(level) for level, accuracy in one["pruned"].items() if one["dense"] - accuracy <= _NO_LOSS]
+    return max(kept, default=0.0)
+
+
+def _rank_correlation(a: list[float], b: list[float]) -> float:
+    if len(a) < 2:
+        return 0.0
+    ranks = torch.stack([torch.tensor(values, dtype=torch.float64).argsort().argsort().double() for values in (a, b)])
+    return float(torch.corrcoef(ranks)[0, 1])
+
+
+def draw(figure: Mapping[str, Any], canvas: Any) -> None:
+    """The transition as mean accuracy and as curvature; the histogram of kappa; pruning."""
+    left, middle, right = canvas.subplots(1, 3)
+    other = left.twinx()
+    for one in figure["runs"]:
+        left.plot(one["epoch"], one["mean"], color="C0")
+        other.plot(one["epoch"], [100 * value for value in one["above"]], color="C3")
+        middle.stairs(one["histogram"], torch.linspace(-8, 4, 61).tolist())
+        right.plot([100 * float(level) for level in one["pruned"]], list(one["pruned"].values()), "o-")
+    left.set(xlabel="epoch", title="during training")
+    left.set_ylabel("accuracy of mean propagation, %", color="C0")
+    other.set_ylabel("weights above the threshold, %", color="C3")
+    middle.axvline(_LOG10_KAPPA, color="0.4", linestyle=":")
+    middle.set(xlabel="log10 kappa", yscale="log", title="weights of dense1 at the end")
+    right.set(xlabel="sparsity, %", ylabel="accuracy of 20 samples, %", title="pruned by kappa")
+
+
+_KAPPA = {"smoke": {"kappa_rows": 40}, "short": {"kappa_rows": 2000}, "paper": {"kappa_rows": 60000}}
+register(
+    Recipe(
+        id="vn-kappa",
+        title="The curvature criterion during the transition of a softplus LeNet-5 on MNIST",
+        presets={name: values | _KAPPA[name] for name, values in vn.MNIST_PRESETS.items()},
+        seeds=vn.SEEDS,
+        measure=measure,
+        draw=draw,
+    )
+)

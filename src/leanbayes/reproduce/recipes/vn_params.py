@@ -1,0 +1,97 @@
+"""vn-params: five parameterisations of the first dense layer of LeNet-5; the simpler one reaches the better bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Any
+
+import leanbayes as lb
+from leanbayes.analysis import phases
+from leanbayes.reproduce.recipe import Recipe, register
+from leanbayes.reproduce.recipes import _vn_networks as vn
+from leanbayes.reproduce.recipes._checks import at_least, in_order
+from leanbayes.reproduce.result import Outcome, Row
+from leanbayes.reproduce.run import Run
+
+# ELBO, data term, KL, accuracy of mean propagation and of averaging in the paper.
+_PUBLISHED = {
+    "zero-mean": (-4.0, -4.0, 0.0, 11.3, 99.4),
+    "layer": (-17.4, -15.8, 1.7, 11.3, 99.2),
+    "neuron": (-31.4, -17.0, 14.4, 11.3, 99.2),
+    "additive": (-227.9, -31.2, 196.7, 99.2, 99.2),
+    "weight": (-602.6, -33.8, 568.8, 96.6, 99.4),
+}
+_METRICS = {
+    "elbo": "ELBO, nats (published: unknown units)",
+    "data": "data term, nats (published: unknown units)",
+    "kl": "KL, nats (published: unknown units)",
+    "mean": "accuracy of mean propagation, %",
+    "averaged": "accuracy of 20 samples, %",
+}
+
+
+def measure(run: Run) -> Outcome:
+    """Train each parameterisation and take its bound on the training images."""
+    train, test = vn.mnist(run)
+    found = {
+        name: [
+            run.unit(f"{name}-seed{seed}", lambda n=name, s=seed: _one(run, n, s, train, test)) for seed in run.seeds
+        ]
+        for name in _PUBLISHED
+    }
+    rows = [
+        Row(name, text, published, [one[key] for one in found[name]])
+        for name, values in _PUBLISHED.items()
+        for (key, text), published in zip(_METRICS.items(), values)
+    ]
+    means = {name: {key: fmean(one[key] for one in ones) for key in _METRICS} for name, ones in found.items()}
+    checks = [in_order("ELBO", {name: values["elbo"] for name, values in means.items()})]
+    for name in ("zero-mean", "layer", "neuron"):
+        averaged = [one["averaged"] for one in found[name]]
+        checks.append(at_least(f"{name}: 20 samples", averaged, 99.0, " %"))
+    notes = ["the bound is that of all 60,000 training images in nats, the data term the mean over five samples each"]
+    return Outcome(rows, checks, {"means": means}, notes)
+
+
+def _one(run: Run, name: str, seed: int, train: vn.Arrays, test: vn.Arrays) -> dict[str, float]:
+    model, _ = vn.train_lenet(run, f"mnist-{name}", seed, train)
+    fitted = phases(model, *train, samples=5, layers=["dense1"])
+    tested = phases(model, *test, samples=run.settings["samples"], layers=["dense1"])
+    data, divergence = -fitted.drawn.sample_nll * len(train[1]), lb.kl(model).item()
+    return {
+        "elbo": data - divergence,
+        "data": data,
+        "kl": divergence,
+        "mean": 100 * tested.together.mean.accuracy,
+        "averaged": 100 * tested.drawn.accuracy,
+    }
+
+
+def draw(figure: Mapping[str, Any], canvas: Any) -> None:
+    """What the bound is made of, and what the means know."""
+    left, right = canvas.subplots(1, 2)
+    means = figure["means"]
+    names = list(means)
+    left.barh(names, [-means[name]["data"] for name in names], label="data term")
+    left.barh(names, [means[name]["kl"] for name in names], left=[-means[name]["data"] for name in names], label="KL")
+    left.set(xscale="symlog", xlabel="negative ELBO, nats", title="Simpler families reach better bounds")
+    left.legend()
+    right.barh(names, [means[name]["averaged"] for name in names], height=0.7, label="20 samples")
+    right.barh(names, [means[name]["mean"] for name in names], height=0.4, label="mean propagation")
+    right.set(xlabel="test accuracy, %", title="and keep nothing in their means")
+    right.legend(loc="center", framealpha=1)
+    for axes in (left, right):
+        axes.invert_yaxis()
+
+
+register(
+    Recipe(
+        id="vn-params",
+        title="Bounds of five parameterisations of the first dense layer of LeNet-5 on MNIST",
+        presets=vn.MNIST_PRESETS,
+        seeds=vn.SEEDS,
+        measure=measure,
+        draw=draw,
+    )
+)

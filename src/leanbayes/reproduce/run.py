@@ -1,0 +1,236 @@
+"""Run: what a recipe works through, so that its work can be done in legs and shared with other recipes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from leanbayes._sampling import SeededRandom
+from leanbayes.compare.checkpoint import finite, write_json
+from leanbayes.data import Dataset, generate, load
+from leanbayes.objectives.likelihoods import Likelihood
+from leanbayes.reproduce.leg import Leg, LegOver
+from leanbayes.training import EpochEnd, TrainConfig, fit
+from leanbayes.training.data import Augment
+from leanbayes.training.errors import OutputError
+from leanbayes.training.files import prepare_folder
+from leanbayes.training.seeds import derive
+
+_CONFIG = "config.json"
+# Of a configuration, what does not decide which model comes out.
+_FREE = frozenset(
+    {"device", "compile", "cuda_graph", "checkpoint_every", "checkpoint_steps", "log_every", "tensorboard"}
+)
+
+
+class Run:
+    """One run of a recipe: its settings, and work that is done once.
+
+    A run may take several legs. A leg ends between two pieces of work, or between two epochs of a training, once its
+    time is over; every leg does at least one piece or epoch.
+
+    Args:
+        id: Of the recipe.
+        preset: "smoke", "short" or "paper".
+        settings: Those of the preset, with what was overridden.
+        seeds: One network or repetition each.
+        folder: Where work is kept; runs of the same preset share it, whatever their id.
+        device: "cpu" or "cuda".
+        data: Folder of unpacked data sets; None for the usual place, see `leanbayes.data.load`.
+        limit_s: Seconds that this leg may take, None for no limit; or a leg that several runs share.
+        progress: Whether to show progress bars; None shows them on a terminal.
+
+    Attributes:
+        leg: The time that is left.
+        notes: What the result must say about this run, such as that its data were generated.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        preset: str,
+        settings: Mapping[str, Any],
+        seeds: Sequence[int],
+        folder: Path,
+        *,
+        device: str = "cpu",
+        data: Path | None = None,
+        limit_s: float | Leg | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        self.id = id
+        self.preset = preset
+        self.settings = dict(settings)
+        self.seeds = tuple(seeds)
+        self.folder = folder
+        self.device = device
+        self.data = data
+        self.progress = progress
+        self.leg = limit_s if isinstance(limit_s, Leg) else Leg(limit_s)
+        self.notes: list[str] = []
+        self._source = "generated" if preset == "smoke" and data is None else "real"
+
+    def load(self, name: str, *, rows: Any = None, **options: Any) -> Dataset:
+        """A data set by name: the real one, or a generated one in a smoke run that was given no data.
+
+        Args:
+            name: As in `leanbayes.data.load`.
+            rows: Size of the generated set, as its writer takes it.
+            **options: Of the reader, such as ``valid`` or ``normalise``.
+
+        Returns:
+            The data set.
+        """
+        if self._source == "real":
+            return load(name, self.data, **options)
+        self.note("generated data")
+        return generate.dataset(name, rows=rows, **options)
+
+    def note(self, text: str) -> None:
+        """Something that the result must say, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def unit(self, name: str, work: Callable[[], Any]) -> Any:
+        """The result of one piece of work, from the folder where it was done already with the same settings.
+
+        Args:
+            name: Of the piece within the recipe, such as "seed0"; must say what else than the settings decides it.
+            work: Does it; returns plain values.
+
+        Returns:
+            The result as JSON gives it back: lists for tuples, None for numbers that are not finite.
+        """
+        path = self.folder / "units" / self.id / f"{name}.json"
+        about = {"settings": _plain(self.settings), "data": self._source}
+        done = _read(path)
+        if done is not None and done["about"] == about:
+            for text in done["notes"]:
+                self.note(text)
+            return done["value"]
+        self.check_time()
+        value = _plain(work())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, {"about": about, "notes": self.notes, "value": value})
+        self.leg.worked = True
+        return value
+
+    def trained(
+        self,
+        key: str,
+        seed: int,
+        build: Callable[[], nn.Module],
+        data: Any,
+        config: TrainConfig,
+        *,
+        likelihood: Likelihood | None = None,
+        augment: Augment | None = None,
+        callbacks: Iterable[Callable[[EpochEnd], Any]] = (),
+    ) -> tuple[nn.Module, list[dict[str, Any]]]:
+        """A trained model: trains it, goes on with a training that a leg cut short, or loads one that is done.
+
+        What a callback puts into ``event.record`` is kept with the checkpoint, so that it is there in a later leg;
+        other things that it keeps are not.
+
+        Args:
+            key: Names the training; recipes that use the same key share it, and must ask for the same.
+            seed: Of the model's first weights and of the training.
+            build: Makes the model; called with torch's generators seeded.
+            data: As `fit` takes it.
+            config: How to train; its device and seed are set here.
+            likelihood: As in `fit`.
+            augment: As in `fit`.
+            callbacks: As in `fit`.
+
+        Returns:
+            The model on the device, and one record per epoch.
+        """
+        config = dataclasses.replace(config, device=self.device, seed=seed)
+        folder = self.folder / "trainings" / f"{key}-seed{seed}"
+        _check_same(folder, config.to_dict() | {"data": self._source})
+        with SeededRandom(derive(seed, "build")):
+            model = build()
+        stop = _Stop(self, config.checkpoint_every, augment)
+        history = fit(
+            model,
+            data,
+            config,
+            out=folder,
+            resume=True,
+            callbacks=(*callbacks, stop.after_epoch),
+            likelihood=likelihood,
+            augment=stop.augment,
+            progress=self.progress,
+        )
+        return model, history.records
+
+    def check_time(self) -> None:
+        """End the leg where its time is over; for loops that keep what they did by themselves."""
+        if self.leg.is_over():
+            raise LegOver(f"the time of this leg ended in {self.id}")
+
+
+class _Stop:
+    """Ends a training between two epochs, when the checkpoint of the first is on the disk.
+
+    Callbacks come before the checkpoint is written. The next thing that `fit` calls is the augmentation of the next
+    epoch's first batch.
+    """
+
+    def __init__(self, run: Run, every: int, augment: Augment | None) -> None:
+        self.run = run
+        self.every = every
+        self.wanted = augment
+        self.over = run.leg.is_over()
+        self.began = time.monotonic()
+
+    def after_epoch(self, event: EpochEnd) -> None:
+        """A callback: the leg is over where it has no time for another stretch up to a checkpoint like the last."""
+        self.run.leg.worked = True
+        if event.record["epoch"] % self.every == 0:
+            now = time.monotonic()
+            self.over = self.run.leg.is_over(ahead_s=now - self.began)
+            self.began = now
+
+    def augment(self, x: Any, generator: torch.Generator) -> Any:
+        """An augmentation: that which was asked for."""
+        if self.over:
+            raise LegOver(f"the time of this leg ended in {self.run.id}")
+        return x if self.wanted is None else self.wanted(x, generator)
+
+
+def _check_same(folder: Path, config: dict[str, Any]) -> None:
+    """Note how a training is done; one that was started otherwise is refused."""
+    path = folder / _CONFIG
+    wanted = {name: value for name, value in config.items() if name not in _FREE}
+    before = _read(path)
+    if before is None:
+        prepare_folder(folder)
+        write_json(path, wanted)
+        return
+    changed = [name for name, value in wanted.items() if before.get(name) != value]
+    if changed:
+        name = changed[0]
+        raise OutputError(
+            f"the training in {folder} was started with {name}={before.get(name)!r}, not {wanted[name]!r}; "
+            "use the same settings or another --work folder"
+        )
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON gives it back."""
+    return json.loads(json.dumps(finite(value)))

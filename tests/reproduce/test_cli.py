@@ -1,0 +1,112 @@
+"""`leanbayes reproduce`: what it prints, and its exit codes."""
+
+import json
+
+import pytest
+
+from leanbayes.cli import main
+from leanbayes.reproduce import Outcome
+from tests.reproduce.conftest import make_recipe
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs the command in an empty folder; returns the exit code, the output and the error output."""
+    monkeypatch.chdir(tmp_path)
+
+    def do(*words):
+        code = main(["reproduce", *words])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return do
+
+
+def test_lists_the_ledger(run, only):
+    only(make_recipe("vn-kl"))
+    code, out, _ = run()
+    assert code == 0
+    for text in ("Variance Networks", "vn-toy", "kt-matrix-normal", "planned", "ready"):
+        assert text in out
+    code, out, _ = run("--json")
+    assert code == 0 and {entry["id"]: entry["status"] for entry in json.loads(out)}["vn-kl"] == "ready"
+
+
+def test_shows_published_and_measured(run, only, tmp_path):
+    only(make_recipe())
+    code, out, _ = run("vn-toy", "--device", "cpu", "--set", "limit=0.55", "--seeds", "0", "2")
+    assert code == 0
+    for text in ("published", "0.9", "0.6 ± 0.14", "yes  the first is below the limit", "verdict: holds", "a note"):
+        assert text in out
+    assert str(tmp_path) not in out and "results/vn-toy.json" in out
+    stored = json.loads((tmp_path / "results/vn-toy.json").read_text())
+    assert stored["command"] == "leanbayes reproduce vn-toy --preset short --device cpu --seeds 0 2 --set limit=0.55"
+    code, out, _ = run()
+    assert f"holds (short, {stored['date']})" in out
+
+
+def test_a_result_that_falls_short_is_a_result(run, only):
+    only(make_recipe())
+    code, out, _ = run("vn-toy", "--json")
+    assert code == 0 and json.loads(out)[0]["verdict"] == "falls short"
+    code, out, _ = run("vn-toy")
+    assert "no   the first" in out and "verdict: falls short: it is not below" in out
+
+
+def test_patterns_choose_several(run, only):
+    only(make_recipe("vn-kl"), make_recipe("vn-toy"), make_recipe("kt-snr"))
+    _, out, _ = run("vn-*", "vn-kl", "--json")
+    assert [result["id"] for result in json.loads(out)] == ["vn-kl", "vn-toy"]
+
+
+def test_a_time_limit_ends_a_leg_with_3(run, only, tmp_path):
+    done = []
+
+    def measure(run):
+        for name in "ab":
+            run.unit(name, lambda: done.append(1))
+        return Outcome()
+
+    only(make_recipe("vn-kl"), make_recipe("vn-toy", measure))
+    words = ("vn-kl", "vn-toy", "--time-limit", "1e-9")
+    code, out, _ = run(*words)
+    assert code == 3 and "stopped in vn-kl, finished: none" in out and "the same command goes on" in out
+    # Each leg does one of the four pieces.
+    code, out, _ = run(*words)
+    assert code == 3 and "stopped in vn-toy, finished: vn-kl" in out and not done
+    assert [run(*words)[0] for _ in range(2)] == [3, 0] and len(done) == 2
+    assert (tmp_path / "results/vn-toy.json").exists()
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["vn-to"], "no published result 'vn-to'; the nearest are vn-toy"),
+        (["xxxxxx"], "no published result 'xxxxxx'; `leanbayes reproduce` lists them"),
+        (["zz-*"], "no published result 'zz-*'"),
+        (["kt-snr"], "kt-snr is planned and has no recipe yet; there are vn-toy"),
+        (["vn-toy", "--set", "epochs"], "--set takes NAME=VALUE"),
+        (["vn-toy", "--set", "epoch=1"], "no setting 'epoch'"),
+    ],
+)
+def test_mistakes_are_one_sentence(run, only, words, message):
+    only(make_recipe())
+    code, _, err = run(*words)
+    assert code == 1 and err.startswith("leanbayes: error: ") and message in err and err.count("\n") == 1
+
+
+def test_a_short_run_does_not_replace_a_paper_one(run, only):
+    only(make_recipe())
+    assert run("vn-toy", "--preset", "paper")[0] == 0
+    code, _, err = run("vn-toy")
+    assert code == 1 and "pass --replace" in err
+    assert run("vn-toy", "--replace")[0] == 0
+
+
+def test_ctrl_c_says_how_to_go_on(run, only):
+    def measure(run):
+        raise KeyboardInterrupt
+
+    only(make_recipe(measure=measure))
+    code, _, err = run("vn-toy")
+    assert code == 130 and "interrupted in vn-toy" in err and "the same command goes on" in err

@@ -1,0 +1,115 @@
+"""A recipe becomes a result file and a picture, and never replaces a better result unasked."""
+
+import json
+import time
+
+import pytest
+
+from leanbayes.reproduce import LegOver, Outcome, Recipe, execute
+from leanbayes.training import OutputError
+from tests.reproduce.conftest import make_recipe, quick
+
+FIELDS = [
+    "id", "title", "command", "preset", "settings", "seeds", "device", "versions", "date", "seconds",
+    "rows", "checks", "verdict", "gap", "notes", "figure",
+]  # fmt: skip
+
+
+@pytest.fixture
+def folders(tmp_path):
+    return {"work": tmp_path / "work", "out": tmp_path / "out"}
+
+
+def test_the_file_has_everything(folders):
+    result = execute(make_recipe(), settings={"limit": 0.4}, command="the command", **folders)
+    stored = json.loads((folders["out"] / "vn-toy.json").read_text())
+    assert stored == result and list(stored) == FIELDS
+    assert stored["settings"] == {"epochs": 2, "limit": 0.4} and stored["seeds"] == [0, 1]
+    assert stored["rows"] == [{"name": "first", "metric": "accuracy", "published": 0.9, "measured": [0.5, 0.6]}]
+    assert (stored["verdict"], stored["gap"], stored["notes"]) == ("falls short", "it is not below", ["a note"])
+    assert set(stored["versions"]) == {"leanbayes", "torch", "python"} and stored["command"] == "the command"
+
+
+def test_given_seeds_take_the_place_of_the_presets(folders):
+    assert execute(make_recipe(), seeds=[3], **folders)["rows"][0]["measured"] == [0.8]
+
+
+def test_a_smoke_run_has_a_place_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    execute(make_recipe(), preset="smoke")
+    execute(make_recipe("vn-kl"), preset="short")
+    assert [
+        str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("vn-*.json")) if "seconds" not in str(path)
+    ] == [
+        "results/vn-kl.json",
+        "runs/reproduce/smoke/vn-toy.json",
+    ]
+
+
+@pytest.mark.parametrize("first, second", [("paper", "short"), ("paper", "smoke"), ("short", "smoke")])
+def test_a_smaller_preset_replaces_no_larger_one(folders, first, second):
+    execute(make_recipe(), preset=first, **folders)
+    done = []
+    with pytest.raises(OutputError, match=f"preset {first}, which one of the preset {second} .*--replace"):
+        execute(make_recipe(measure=done.append), preset=second, **folders)
+    assert not done
+    assert execute(make_recipe(), preset=second, replace=True, **folders)["preset"] == second
+
+
+def test_a_preset_replaces_itself_and_smaller_ones(folders):
+    for preset in ("smoke", "short", "short", "paper"):
+        assert execute(make_recipe(), preset=preset, **folders)["preset"] == preset
+
+
+def test_settings_are_checked(folders):
+    with pytest.raises(ValueError, match="no setting 'epoch'; it has epochs, limit"):
+        execute(make_recipe(), settings={"epoch": 3}, **folders)
+    with pytest.raises(ValueError, match="epochs of vn-toy is a number, such as 2, not 'many'"):
+        execute(make_recipe(), settings={"epochs": "many"}, **folders)
+    with pytest.raises(ValueError, match="preset is one of smoke, short, paper, not 'long'"):
+        execute(make_recipe(), preset="long", **folders)
+
+
+def test_the_seconds_of_all_legs_count(folders):
+    def slow(run):
+        for name in "ab":
+            run.unit(name, lambda: time.sleep(0.2))
+        return Outcome()
+
+    with pytest.raises(LegOver):
+        execute(make_recipe(measure=slow), limit_s=0.1, **folders)
+    assert not (folders["out"] / "vn-toy.json").exists()
+    assert execute(make_recipe(measure=slow), limit_s=0.1, **folders)["seconds"] >= 0.4
+
+
+def test_what_the_run_noted_is_in_the_result(folders):
+    def measure(run):
+        run.load("mnist", rows=(40, 20))
+        return Outcome(notes=["shorter"])
+
+    assert execute(make_recipe(measure=measure), preset="smoke", **folders)["notes"] == ["shorter", "generated data"]
+
+
+def test_the_picture_is_drawn_from_the_data_of_the_file(folders):
+    pytest.importorskip("matplotlib")
+    seen = []
+
+    def draw(figure, canvas):
+        seen.append(figure)
+        canvas.subplots().plot(figure["values"])
+
+    execute(make_recipe(draw=draw), **folders)
+    stored = json.loads((folders["out"] / "vn-toy.json").read_text())
+    assert seen == [stored["figure"]]
+    first = (folders["out"] / "vn-toy.png").read_bytes()
+    assert first.startswith(b"\x89PNG")
+    execute(make_recipe(draw=draw), **folders)
+    assert (folders["out"] / "vn-toy.png").read_bytes() == first
+
+
+def test_a_recipe_has_all_presets():
+    presets = {name: {} for name in ("smoke", "short", "paper")}
+    with pytest.raises(ValueError, match="'vn-toy' needs presets for smoke, short, paper, not smoke"):
+        Recipe("vn-toy", "", {"smoke": {}}, presets, quick)
+    with pytest.raises(ValueError, match="at least one seed"):
+        Recipe("vn-toy", "", presets, {name: () for name in presets}, quick)

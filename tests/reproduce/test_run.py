@@ -1,0 +1,163 @@
+"""Work is done once, in as many legs as it takes, and ends as if it had been done in one."""
+
+import json
+
+import pytest
+import torch
+
+from leanbayes.reproduce import LegOver
+from leanbayes.training import OutputError
+
+
+def weights(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def assert_same(first, second):
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+
+
+def without_times(records):
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+
+
+class TestUnit:
+    def test_is_done_once(self, make_run):
+        done = []
+        for _ in range(2):
+            assert make_run().unit("a", lambda: done.append(1) or {"x": (1, 2.5)}) == {"x": [1, 2.5]}
+        assert len(done) == 1
+
+    def test_is_done_again_with_other_settings_or_data(self, make_run, tmp_path):
+        assert make_run(settings={"epochs": 1}).unit("a", lambda: 1) == 1
+        assert make_run(settings={"epochs": 2}).unit("a", lambda: 2) == 2
+        assert make_run(preset="smoke", settings={"epochs": 2}).unit("a", lambda: 3) == 3
+        assert make_run(preset="smoke", settings={"epochs": 2}, data=tmp_path).unit("a", lambda: 4) == 4
+
+    def test_belongs_to_its_recipe(self, make_run):
+        assert make_run("vn-toy").unit("a", lambda: 1) == 1
+        assert make_run("vn-kl").unit("a", lambda: 2) == 2
+
+    def test_is_a_whole_file_or_none(self, make_run, tmp_path):
+        run = make_run()
+        with pytest.raises(ZeroDivisionError):
+            run.unit("a", lambda: 1 / 0)
+        run.unit("b", lambda: float("nan"))
+        files = {path.name: path for path in (tmp_path / "work").rglob("*") if path.is_file()}
+        assert list(files) == ["b.json"]
+        assert json.loads(files["b.json"].read_text())["value"] is None
+
+    def test_brings_its_notes_back(self, make_run):
+        first = make_run(preset="smoke")
+        first.unit("a", lambda: len(first.load("mnist", rows=(40, 20)).test))
+        second = make_run(preset="smoke")
+        assert second.unit("a", lambda: None) == 20 and second.notes == first.notes == ["generated data"]
+
+    def test_ends_a_leg_only_after_some_work(self, make_run):
+        run = make_run(limit_s=1e-9)
+        assert run.unit("a", lambda: 1) == 1
+        with pytest.raises(LegOver, match="vn-toy"):
+            run.unit("b", lambda: 2)
+        # What is there costs nothing.
+        assert run.unit("a", lambda: 3) == 1
+
+
+class TestTrained:
+    @pytest.fixture
+    def whole(self, make_run, train, tmp_path):
+        """The model and the records of a training without legs."""
+        return train(make_run(folder=tmp_path / "whole"))
+
+    @pytest.mark.parametrize("every", [1, 2])
+    def test_ends_in_legs_as_it_does_in_one(self, make_run, train, whole, every):
+        legs = 0
+        while True:
+            legs += 1
+            try:
+                model, records = train(make_run(limit_s=1e-9), checkpoint_every=every)
+                break
+            except LegOver:
+                assert legs < 10
+        # Each leg has done its way to one checkpoint, and the last epochs need no further leg.
+        assert legs == 4 // every
+        assert_same(weights(model), weights(whole[0]))
+        assert without_times(records) == without_times(whole[1])
+
+    def test_a_leg_loses_no_epoch(self, make_run, train):
+        seen = []
+        for _ in range(4):
+            try:
+                train(make_run(limit_s=1e-9), callbacks=[lambda event: seen.append(event.record["epoch"])])
+            except LegOver:
+                pass
+        assert seen == [1, 2, 3, 4]
+
+    def test_what_a_callback_notes_is_there_in_a_later_leg(self, make_run, train):
+        def note(event):
+            event.record["noted"] = 10 * event.record["epoch"]
+
+        for _ in range(4):
+            try:
+                _, records = train(make_run(limit_s=1e-9), callbacks=[note])
+            except LegOver:
+                pass
+        assert [record["noted"] for record in records] == [10, 20, 30, 40]
+
+    def test_is_shared_by_recipes(self, make_run, train):
+        first, _ = train(make_run("vn-mnist"))
+        seen = []
+        second, records = train(make_run("vn-mmd"), callbacks=[seen.append])
+        assert_same(weights(first), weights(second))
+        assert not seen and len(records) == 4
+
+    def test_loads_what_is_done_when_the_time_is_over(self, make_run, train):
+        train(make_run())
+        run = make_run(limit_s=1e-9)
+        run.unit("a", lambda: 1)
+        train(run)
+        with pytest.raises(LegOver):
+            train(run, key="other")
+
+    @pytest.mark.parametrize("change", [{"lr": 0.1}, {"epochs": 5}, {"batch_size": 8}])
+    def test_another_configuration_is_an_error(self, make_run, train, change):
+        train(make_run())
+        with pytest.raises(OutputError, match=f"was started with {next(iter(change))}=.*--work"):
+            train(make_run(), **change)
+
+    def test_how_it_is_computed_is_free(self, make_run, train):
+        train(make_run())
+        train(make_run(), log_every=7, checkpoint_every=4)
+
+    def test_generated_data_are_not_real_ones(self, make_run, train, tmp_path):
+        train(make_run(preset="smoke"))
+        with pytest.raises(OutputError, match="data='generated', not 'real'"):
+            train(make_run(preset="smoke", data=tmp_path))
+
+    def test_seeds_give_other_networks_and_the_same_seed_the_same(self, make_run, train):
+        torch.manual_seed(1)
+        first = weights(train(make_run(), key="a")[0])
+        torch.manual_seed(2)
+        assert_same(first, weights(train(make_run(), key="b")[0]))
+        other = weights(train(make_run(), key="a", seed=1)[0])
+        assert not torch.equal(first["0.weight.posterior.loc"], other["0.weight.posterior.loc"])
+
+    def test_augments(self, make_run, train, monkeypatch):
+        seen = []
+
+        def augment(x, generator):
+            seen.append(x.shape)
+            return x
+
+        run = make_run()
+        trained = run.trained
+        monkeypatch.setattr(run, "trained", lambda *args, **rest: trained(*args, augment=augment, **rest))
+        train(run)
+        assert seen == [(16, 2)] * 16
+
+
+def test_real_data_are_asked_for_outside_smoke_runs(make_run, tmp_path):
+    with pytest.raises(FileNotFoundError, match="MNIST was not found"):
+        make_run(data=tmp_path).load("mnist")
+    assert make_run(preset="smoke").load("mnist").name == "synthetic mnist"
