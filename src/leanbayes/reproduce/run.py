@@ -122,6 +122,16 @@ class Run:
         self.leg.worked = True
         return value
 
+    def each_seed(self, work: Callable[[int], Any], name: str = "") -> list[Any]:
+        """The results of a piece of work for every seed, each a `unit` of its own.
+
+        Args:
+            work: Does it for a seed; returns plain values.
+            name: Of the piece within the recipe, where there are several.
+        """
+        before = f"{name}-" if name else ""
+        return [self.unit(f"{before}seed{seed}", lambda seed=seed: work(seed)) for seed in self.seeds]
+
     def trained(
         self,
         key: str,

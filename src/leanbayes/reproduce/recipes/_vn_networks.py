@@ -206,7 +206,7 @@ def _config(run: Run, variant: Variant, epochs: int, **more: Any) -> TrainConfig
         schedule="linear",
         drop_last=True,
         cuda_graph=fast,
-        checkpoint_every=max(1, epochs // 5),
+        checkpoint_every=max(1, epochs // 20),
         log_every=1000,
         **more,
     )

@@ -20,7 +20,7 @@ _BINS = 60
 def measure(run: Run) -> Outcome:
     """Densities of the activations of some neurons of the zero-mean layer, by class."""
     train, test = vn.mnist(run)
-    ones = [run.unit(f"seed{seed}", lambda s=seed: _one(run, s, train, test)) for seed in run.seeds]
+    ones = run.each_seed(lambda seed: _one(run, seed, train, test))
     rows = [
         Row(
             "largest over smallest scale of a neuron's activations",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -68,7 +69,7 @@ def _attack(run: Run, train: vn.Arrays, test: vn.Arrays) -> dict[str, Any]:
     classes = int(test[1].max()) + 1
     shift = torch.randint(1, classes, (len(y),), generator=torch.Generator().manual_seed(run.seeds[0])).to(device)
     target = (y + shift) % classes
-    means = [lb.point_estimate(network) for network in _copies(dropout)]
+    means = [lb.point_estimate(copy.deepcopy(network)) for network in dropout]
     networks = {
         "deterministic": means[0],
         "dropout": dropout[0],
@@ -85,12 +86,6 @@ def _attack(run: Run, train: vn.Arrays, test: vn.Arrays) -> dict[str, Any]:
             key: curve[key] for key in ("success", "entropy")
         }
     return found
-
-
-def _copies(networks: list[nn.Module]) -> list[nn.Module]:
-    import copy
-
-    return [copy.deepcopy(network) for network in networks]
 
 
 def _mean_success(curve: Mapping[str, Any]) -> float:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from leanbayes.reproduce.recipe import Recipe, register
 from leanbayes.reproduce.recipes import _vn_networks as vn
 from leanbayes.reproduce.recipes._vgg import draw_transition, table, vgg_scores
@@ -19,18 +16,9 @@ def measure(run: Run) -> Outcome:
     """Train the dropout and the variance network."""
     train, test = vn.cifar10(run)
     found = {
-        name: [
-            run.unit(f"{name}-seed{seed}", lambda n=name, s=seed: vgg_scores(run, n, s, train, test))
-            for seed in run.seeds
-        ]
-        for name in _PUBLISHED
+        name: run.each_seed(lambda seed, n=name: vgg_scores(run, n, seed, train, test), name) for name in _PUBLISHED
     }
     return table(run, found, _PUBLISHED, least=93.0, chance=10.0)
-
-
-def draw(figure: Mapping[str, Any], canvas: Any) -> None:
-    """The transition during training (fig. 3)."""
-    draw_transition(figure, canvas)
 
 
 register(
@@ -40,6 +28,6 @@ register(
         presets=vn.CIFAR_PRESETS,
         seeds=vn.SEEDS | {"short": (0,)},
         measure=measure,
-        draw=draw,
+        draw=draw_transition,
     )
 )

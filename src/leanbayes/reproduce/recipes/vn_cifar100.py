@@ -16,10 +16,7 @@ def measure(run: Run) -> Outcome:
     """Train the dropout and the variance network."""
     train, test = _images(run)
     found = {
-        name: [
-            run.unit(f"{name}-seed{seed}", lambda n=name, s=seed: vgg_scores(run, n, s, train, test, key="cifar100-"))
-            for seed in run.seeds
-        ]
+        name: run.each_seed(lambda seed, n=name: vgg_scores(run, n, seed, train, test, key="cifar100-"), name)
         for name in _PUBLISHED
     }
     return table(run, found, _PUBLISHED, least=81.0, chance=5.0)

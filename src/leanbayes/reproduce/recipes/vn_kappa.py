@@ -26,7 +26,7 @@ _NO_LOSS = 0.1
 def measure(run: Run) -> Outcome:
     """Train a softplus LeNet-5 whose first dense layer transits, and follow kappa of its weights."""
     train, test = vn.mnist(run)
-    ones = [run.unit(f"seed{seed}", lambda s=seed: _one(run, s, train, test)) for seed in run.seeds]
+    ones = run.each_seed(lambda seed: _one(run, seed, train, test))
     rows = [
         Row("weights above log10 kappa = 1.5, at first", "share, %", None, [100 * one["above"][0] for one in ones]),
         Row("weights above log10 kappa = 1.5, at the end", "share, %", None, [100 * one["above"][-1] for one in ones]),

@@ -23,9 +23,7 @@ def measure(run: Run) -> Outcome:
     train, test = vn.mnist(run)
     found: dict[str, list[dict[str, Any]]] = {}
     for name in _NAMES:
-        found[name] = [
-            run.unit(f"{name}-seed{seed}", lambda n=name, s=seed: _one(run, n, s, train, test)) for seed in run.seeds
-        ]
+        found[name] = run.each_seed(lambda seed, n=name: _one(run, n, seed, train, test), name)
     rows = [row for name in _NAMES for row in _accuracy_rows(name, found[name])]
     layerwise, zero = found["mnist-all-layers"], found["mnist-zero-mean"]
     alphas = {layer: [one["log_alpha"][layer] for one in layerwise] for layer in _LAYERS}

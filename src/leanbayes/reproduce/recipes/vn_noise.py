@@ -20,9 +20,7 @@ def measure(run: Run) -> Outcome:
     """Train a variance layer with each kind of noise."""
     train, test = vn.mnist(run)
     found = {
-        kind: [
-            run.unit(f"{kind}-seed{seed}", lambda n=name, s=seed: _one(run, n, s, train, test)) for seed in run.seeds
-        ]
+        kind: run.each_seed(lambda seed, n=name: _one(run, n, seed, train, test), kind)
         for kind, name in _NETWORKS.items()
     }
     rows = []

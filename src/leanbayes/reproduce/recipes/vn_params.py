@@ -34,12 +34,7 @@ _METRICS = {
 def measure(run: Run) -> Outcome:
     """Train each parameterisation and take its bound on the training images."""
     train, test = vn.mnist(run)
-    found = {
-        name: [
-            run.unit(f"{name}-seed{seed}", lambda n=name, s=seed: _one(run, n, s, train, test)) for seed in run.seeds
-        ]
-        for name in _PUBLISHED
-    }
+    found = {name: run.each_seed(lambda seed, n=name: _one(run, n, seed, train, test), name) for name in _PUBLISHED}
     rows = [
         Row(name, text, published, [one[key] for one in found[name]])
         for name, values in _PUBLISHED.items()

@@ -19,10 +19,7 @@ def measure(run: Run) -> Outcome:
     train, test = vn.cifar10(run)
     rows, checks, figure = [], [], {}
     for prior, name in _PRIORS.items():
-        ones = [
-            run.unit(f"{name}-seed{seed}", lambda n=name, s=seed: vgg_scores(run, n, s, train, test))
-            for seed in run.seeds
-        ]
+        ones = run.each_seed(lambda seed, n=name: vgg_scores(run, n, seed, train, test), name)
         rows.append(Row(prior, "accuracy of 20 samples, %", None, [one["averaged"] for one in ones]))
         rows.append(Row(prior, "accuracy of mean propagation, %", None, [one["mean"] for one in ones]))
         rows.append(Row(prior, "smallest log alpha", None, [min(one["log_alpha"].values()) for one in ones]))

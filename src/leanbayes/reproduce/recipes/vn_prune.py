@@ -23,9 +23,7 @@ def measure(run: Run) -> Outcome:
     """Accuracy of 20 samples with the smallest standard deviations of dense1 removed."""
     train, test = vn.mnist(run)
     found = {
-        title: [
-            run.unit(f"{name}-seed{seed}", lambda n=name, s=seed: _one(run, n, s, train, test)) for seed in run.seeds
-        ]
+        title: run.each_seed(lambda seed, n=name: _one(run, n, seed, train, test), name)
         for title, name in _NETWORKS.items()
     }
     rows, checks = [], []

@@ -17,7 +17,7 @@ from leanbayes.reproduce.run import Run
 def measure(run: Run) -> Outcome:
     """Accuracies of single draws, each one network for all test images, and of the average of all of them."""
     train, test = vn.mnist(run)
-    ones = [run.unit(f"seed{seed}", lambda s=seed: _one(run, s, train, test)) for seed in run.seeds]
+    ones = run.each_seed(lambda seed: _one(run, seed, train, test))
     count = run.settings["draws"]
     rows = [
         Row("single draws", "mean accuracy, %", None, [sum(one["draws"]) / len(one["draws"]) for one in ones]),

@@ -46,9 +46,7 @@ def measure(run: Run) -> Outcome:
     train, test = vn.mnist(run)
     rows, checks, figure = [], [], {}
     for layers, name in _NETWORKS.items():
-        ones = [
-            run.unit(f"{name}-seed{seed}", lambda n=name, s=seed: _one(run, n, s, train, test)) for seed in run.seeds
-        ]
+        ones = run.each_seed(lambda seed, n=name: _one(run, n, seed, train, test), name)
         one, averaged = [value["one"] for value in ones], [value["averaged"] for value in ones]
         rows.append(Row(f"variance layers: {layers}", "accuracy of one sample, %", _PUBLISHED[layers][0], one))
         rows.append(Row(f"variance layers: {layers}", "accuracy of 20 samples, %", _PUBLISHED[layers][1], averaged))
