@@ -51,7 +51,7 @@ from leanbayes.priors import (
 )
 
 if TYPE_CHECKING:
-    from leanbayes import analysis, corruptions, data, metrics, report, training
+    from leanbayes import analysis, corruptions, data, metrics, report, rl, training
     from leanbayes.learn import BayesClassifier, BayesRegressor
 
 __version__ = "0.1.0.dev0"
@@ -117,6 +117,7 @@ __all__ = [
     "register_posterior",
     "register_prior",
     "report",
+    "rl",
     "sampling",
     "save",
     "split",
@@ -126,7 +127,7 @@ __all__ = [
 ]
 
 # What needs more than torch, or is not needed to train and predict, is imported when it is first used.
-_LAZY_PACKAGES = ("analysis", "corruptions", "data", "metrics", "report", "training")
+_LAZY_PACKAGES = ("analysis", "corruptions", "data", "metrics", "report", "rl", "training")
 _LAZY_NAMES = {"BayesClassifier": "leanbayes.learn", "BayesRegressor": "leanbayes.learn"}
 
 

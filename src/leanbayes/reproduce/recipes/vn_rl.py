@@ -17,7 +17,7 @@ ENVIRONMENTS = {"CartPole": ("CartPole-v1", 4, 2, 200), "Acrobot": ("Acrobot-v1"
 POLICIES = {"plain": "deterministic", "noisy": "parameter noise", "variance": "variance network"}
 COLOURS = {"plain": "#3b5bdb", "noisy": "#d9480f", "variance": "#2b8a3e"}
 # The paper gives no learning rate: these multiples of the setting are tried, and each policy has its best.
-FACTORS = (0.3, 1, 3)
+FACTORS = (0.3, 1, 3, 10)
 _PUBLISHED = {"episodes": 1000, "width": 256, "lr": 1e-3, "discount": 0.99, "last": 100, "bins": 50}
 
 Returns = list[list[float]]  # [seeds][episodes]
@@ -31,6 +31,7 @@ def measure(run: Run) -> Outcome:
     outcome.notes.extend(
         [
             "policies are compared at the learning rate at which each ends best on the same seeds, which flatters all",
+            "the rates were widened after a first run at 0.001 for all, in which the variance network ended worse, too",
             "returns are those of the episodes that are trained on, each with its own draw of the weights",
             "the paper gives no learning rate, discount or baseline: Adam at several rates, discount "
             f"{run.settings['discount']:g} and a learned baseline",
@@ -99,7 +100,7 @@ def _rows(environment: str, returns: Mapping[Key, Returns], chosen: Mapping[str,
     rows = []
     for (policy, lr), values in returns.items():
         best = chosen[policy] == lr
-        name = f"{environment}, {POLICIES[policy]}, learning rate {lr:g}{' (best)' if best else ''}"
+        name = f"{environment}, {POLICIES[policy]}, lr {lr:g}{' (best)' if best else ''}"
         rows.append(Row(name, f"mean return, last {last} episodes", None, _ends(values, last)))
         if best:
             rows.append(Row(name, "mean return, first half", None, _ways(values)))
@@ -131,7 +132,7 @@ def _above(text: str, high: Sequence[float], low: Sequence[float]) -> Check:
     differences = [a - b for a, b in zip(high, low)]
     mean, error = fmean(differences), stdev(differences) / len(differences) ** 0.5
     shown = f"mean returns {fmean(high):.4g} and {fmean(low):.4g}, difference {mean:.3g} ± {error:.2g}"
-    return Check(f"{text} by two standard errors", mean > 2 * error, f"not so: {text} ({shown})")
+    return Check(f"{text} by two standard errors", mean > 2 * error, f"not shown: {text} ({shown})")
 
 
 def _binned(returns: Returns, bins: int) -> Returns:
@@ -147,7 +148,7 @@ def draw(figure: Mapping[str, Any], canvas: Any) -> None:
         for curve in curves:
             _draw_curve(axes, curve, figure["episodes"])
         axes.set(title=environment, xlabel="episode", ylabel="return")
-        axes.legend(fontsize="small")
+        axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.14))
 
 
 def _draw_curve(axes: Any, curve: Mapping[str, Any], count: int) -> None:
