@@ -30,12 +30,17 @@ def keep_heap(module: str) -> None:
 
 
 def interleaved(functions: dict[str, Callable[[], object]], repeats: int, device: torch.device) -> dict[str, float]:
-    """Median seconds of each function; rounds go through all of them, so that drift hits all alike."""
+    """Median seconds of each function; rounds go through all of them, each beginning with another one.
+
+    So drift, and what one function leaves to the next, hits all alike.
+    """
     times: dict[str, list[float]] = {name: [] for name in functions}
     for function in functions.values():
         function()
-    for _ in range(repeats):
-        for name, function in functions.items():
+    order = list(functions.items())
+    for number in range(repeats):
+        first = number % len(order)
+        for name, function in order[first:] + order[:first]:
             _synchronise(device)
             start = time.perf_counter()
             function()

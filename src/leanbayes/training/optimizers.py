@@ -15,10 +15,11 @@ def make_optimizer(module: nn.Module, config: TrainConfig) -> Optimizer:
     groups = param_groups(module, config.lr, config.weight_decay, config.variational_lr)
     if not groups:
         raise ValueError("the model has no trainable parameter; unfreeze some")
-    # One kernel for all parameters, where every one of them is on a GPU.
-    fused = all(p.device.type == "cuda" and p.is_floating_point() for group in groups for p in group["params"]) or None
+    # One kernel for a step, where all parameters are on a device that has it.
+    kinds = {p.device.type if p.is_floating_point() else "none" for group in groups for p in group["params"]}
+    fused = kinds in ({"cuda"}, {"cpu"}) or None
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, fused=fused)
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
-    capturable = bool(fused) and config.cuda_graph
+    capturable = kinds == {"cuda"} and config.cuda_graph
     return kind(groups, lr=config.lr, betas=config.betas, fused=fused, capturable=capturable)
