@@ -54,7 +54,7 @@ def _synchronise(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def command(module: str) -> str:
+def _command(module: str) -> str:
     """How this program was started, with the folder of the results where the repository has it."""
     words = list(sys.argv[1:])
     if "--out" in words:
@@ -62,16 +62,17 @@ def command(module: str) -> str:
     return " ".join(["python -m", module, *words])
 
 
-def write(path: Path, name: str, device: torch.device, rows: list[dict], seeds: list[int]) -> None:
+def write(path: Path, module: str, name: str, device: torch.device, rows: list[dict], **more: object) -> None:
     """Write a result: what was run, on what, when, and the figures."""
     record = {
         "id": name,
-        "command": command("benchmarks.run"),
-        "seeds": seeds,
+        "command": _command(module),
+        "seeds": [0],
         "device": torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads",
         "versions": {"leanbayes": lb.__version__, "torch": torch.__version__, "python": platform.python_version()},
         "date": datetime.date.today().isoformat(),
         "heap": {name: os.environ[name] for name in HEAP if name in os.environ},
+        **more,
         "rows": rows,
     }
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,7 @@ def _report(name: str, rows_iterator, device: torch.device, out: Path | None) ->
         ratios = ", ".join(f"{key} {value:.2f}" for key, value in row.items() if "_over_" in key)
         print(f"{row['name']}: {row['samples']} samples of {row['batch']} rows: {ratios}", flush=True)
     if out is not None:
-        write(out / f"{name}-{device.type}.json", name, device, rows, seeds=[0])
+        write(out / f"{name}-{device.type}.json", "benchmarks.run", name, device, rows)
 
 
 if __name__ == "__main__":

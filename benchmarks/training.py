@@ -6,11 +6,6 @@ On the CPU both loops run with a C library that keeps freed memory; ``--default-
 from __future__ import annotations
 
 import argparse
-import datetime
-import importlib.metadata
-import json
-import os
-import platform
 import sys
 import tempfile
 from pathlib import Path
@@ -20,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import leanbayes as lb
-from benchmarks._measure import HEAP, command, interleaved, keep_heap
+from benchmarks._measure import interleaved, keep_heap, write
 from leanbayes.training import TrainConfig, fit
 from leanbayes.training.seeds import derive
 
@@ -82,24 +77,6 @@ def measure(device: torch.device, repeats: int, epochs: int, examples: int, batc
     return row
 
 
-def write(path: Path, device: torch.device, row: dict) -> None:
-    packages = ("torch", "numpy", "rich")
-    record = {
-        "id": "bench-training",
-        "command": command("benchmarks.training"),
-        "seeds": [0],
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads",
-        "versions": {"leanbayes": lb.__version__, "python": platform.python_version()}
-        | {name: importlib.metadata.version(name) for name in packages},
-        "date": datetime.date.today().isoformat(),
-        "heap": {name: os.environ[name] for name in HEAP if name in os.environ},
-        "limit": LIMIT,
-        "rows": [row],
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record, indent=1) + "\n")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -120,7 +97,8 @@ def main() -> None:
     for name, value in row.items():
         print(f"{name}: {value:.3f}" if isinstance(value, float) else f"{name}: {value}")
     if arguments.out is not None:
-        write(arguments.out / f"bench-training-{device.type}.json", device, row)
+        path = arguments.out / f"bench-training-{device.type}.json"
+        write(path, "benchmarks.training", "bench-training", device, [row], limit=LIMIT)
     if row["engine_over_bare"] > LIMIT:
         sys.exit(f"the engine costs {row['engine_over_bare']:.3f}x the bare loop, above {LIMIT}x")
 

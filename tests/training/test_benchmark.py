@@ -11,7 +11,8 @@ def test_measures_and_writes(tmp_path):
     device = torch.device("cpu")
     row = benchmark.measure(device, repeats=1, epochs=1, examples=48, batch=16)
     assert row["engine_over_bare"] > 0
-    benchmark.write(tmp_path / "folder" / "result.json", device, row)
-    record = json.loads((tmp_path / "folder" / "result.json").read_text())
+    path = tmp_path / "folder" / "result.json"
+    benchmark.write(path, "benchmarks.training", "bench-training", device, [row], limit=benchmark.LIMIT)
+    record = json.loads(path.read_text())
     assert record["rows"] == [row]
     assert {"command", "versions", "date", "device", "limit"} <= record.keys()

@@ -43,6 +43,20 @@ def write_json(path: Path, value: Any) -> None:
     write_bytes(path, (json.dumps(finite(value), indent=1, allow_nan=False) + "\n").encode())
 
 
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The content of a JSON file; None where it is not there or cannot be used."""
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def as_json(value: Any) -> Any:
+    """A value as JSON gives it back."""
+    return json.loads(json.dumps(finite(value)))
+
+
 def save_checkpoint(
     folder: str | os.PathLike[str], model: nn.Module, likelihood: Likelihood, schema: Schema, **about: Any
 ) -> None:

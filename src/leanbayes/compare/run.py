@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import datetime
-import json
 import os
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
+from leanbayes._machine import device_name, versions
 from leanbayes._summary import summary
-from leanbayes.compare.checkpoint import finite, save_checkpoint, write_json
+from leanbayes.compare.checkpoint import as_json, finite, read_json, save_checkpoint, write_json
 from leanbayes.compare.measure import LEVEL, measure_model, metric_names
 from leanbayes.compare.presets import Preset, preset
 from leanbayes.compare.presets import presets as presets_of
@@ -157,9 +155,9 @@ def _header(job: _Job, plain: nn.Module, command: str) -> dict[str, Any]:
         "data": dataset.name,
         "task": "classification" if classes else "regression",
         "command": command,
-        "device": _device_name(job.device),
+        "device": device_name(job.device),
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-        "versions": _versions(),
+        "versions": versions(),
         "seeds": list(job.seeds),
         "samples": job.samples,
         "classes": list(dataset.class_names),
@@ -172,19 +170,6 @@ def _header(job: _Job, plain: nn.Module, command: str) -> dict[str, Any]:
     }
 
 
-def _versions() -> dict[str, str]:
-    from leanbayes import __version__
-
-    return {"leanbayes": __version__, "torch": torch.__version__, "python": platform.python_version()}
-
-
-def _device_name(device: str) -> str:
-    if device != "cpu" and torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    threads = torch.get_num_threads()
-    return f"cpu, {threads} thread{'s' if threads > 1 else ''}"
-
-
 def _earlier(path: Path, result: dict[str, Any], resume: bool) -> list[dict[str, Any]]:
     """The methods that the folder has; one with a comparison that this one does not continue is refused."""
     if not path.exists():
@@ -193,10 +178,10 @@ def _earlier(path: Path, result: dict[str, Any], resume: bool) -> list[dict[str,
         raise OutputError(
             f"{path.parent} holds a comparison already; pass resume=True to go on, or choose another folder"
         )
-    before = _read(path)
+    before = read_json(path)
     settings = {} if before is None else before.get("settings", {})
     for name in _FIXED:
-        if settings.get(name) != _plain(result["settings"][name]):
+        if settings.get(name) != as_json(result["settings"][name]):
             raise OutputError(
                 f"the comparison in {path.parent} has another {name.replace('_name', '')} "
                 f"({_short(settings.get(name))} instead of {_short(result['settings'][name])}); choose another folder"
@@ -226,8 +211,8 @@ def _seed(job: _Job, method: Preset, seed: int, settings: dict[str, Any]) -> dic
     """Figures of one network: those of the folder where it is done already, else from training it."""
     folder = job.out / method.name / f"seed{seed}"
     # A preset that was changed is another method.
-    about = _plain({"settings": settings, "preset": repr(replace(method, where=None))})
-    done = _read(folder / _SEED_RESULT) if job.resume else None
+    about = as_json({"settings": settings, "preset": repr(replace(method, where=None))})
+    done = read_json(folder / _SEED_RESULT) if job.resume else None
     if done is not None and done.get("about") == about:
         return done
     config = job.budget.config(method, seed, job.device)
@@ -274,20 +259,6 @@ def _join(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _lists(values: list[dict[str, float]]) -> dict[str, list[float]]:
     return {name: [value[name] for value in values] for name in values[0]}
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """The content of a JSON file; None where it is not there or cannot be used."""
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON gives it back."""
-    return json.loads(json.dumps(value))
 
 
 def _short(value: Any, most: int = 80) -> str:

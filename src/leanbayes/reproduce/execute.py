@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from leanbayes._machine import device_name, versions
 from leanbayes.compare.checkpoint import finite, write_json
 from leanbayes.reproduce.leg import Leg
-from leanbayes.reproduce.machine import device_name, versions
 from leanbayes.reproduce.recipe import PRESETS, Recipe
 from leanbayes.reproduce.result import read_result
 from leanbayes.reproduce.run import Run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 from torch import nn
 
 from leanbayes._sampling import SeededRandom
-from leanbayes.compare.checkpoint import finite, write_json
+from leanbayes.compare.checkpoint import as_json, read_json, write_json
 from leanbayes.data import Dataset, generate, load
 from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.reproduce.leg import Leg, LegOver
@@ -109,14 +108,14 @@ class Run:
             The result as JSON gives it back: lists for tuples, None for numbers that are not finite.
         """
         path = self.folder / "units" / self.id / f"{name}.json"
-        about = {"settings": _plain(self.settings), "data": self._source}
-        done = _read(path)
+        about = {"settings": as_json(self.settings), "data": self._source}
+        done = read_json(path)
         if done is not None and done["about"] == about:
             for text in done["notes"]:
                 self.note(text)
             return done["value"]
         self.check_time()
-        value = _plain(work())
+        value = as_json(work())
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"about": about, "notes": self.notes, "value": value})
         self.leg.worked = True
@@ -220,7 +219,7 @@ def _check_same(folder: Path, config: dict[str, Any]) -> None:
     """Note how a training is done; one that was started otherwise is refused."""
     path = folder / _CONFIG
     wanted = {name: value for name, value in config.items() if name not in _FREE}
-    before = _read(path)
+    before = read_json(path)
     if before is None:
         prepare_folder(folder)
         write_json(path, wanted)
@@ -232,15 +231,3 @@ def _check_same(folder: Path, config: dict[str, Any]) -> None:
             f"the training in {folder} was started with {name}={before.get(name)!r}, not {wanted[name]!r}; "
             "use the same settings or another --work folder"
         )
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON gives it back."""
-    return json.loads(json.dumps(finite(value)))

@@ -68,8 +68,8 @@ class TrainConfig:
         restore_best: End with the weights of the best epoch instead of the last.
         precision: "32" or "bf16-mixed".
         compile: Whether to compile the objective; a text names a backend of `torch.compile`.
-        cuda_graph: Record the optimiser step once and play it back, several times as fast for small networks; on one
-            GPU and without `accumulate`, elsewhere it makes no difference.
+        cuda_graph: Record the optimiser step once and play it back, which spares small networks the time between
+            kernels; on one GPU and without `accumulate`, elsewhere it makes no difference.
         device: "auto", "cpu" or "cuda".
         devices: Number of processes, one for each device.
         strategy: "auto", "ddp" or "fsdp".

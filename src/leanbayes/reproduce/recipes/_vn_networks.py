@@ -177,7 +177,7 @@ def train_vgg(
     classes = int(data[1].max()) + 1
     fast = run.settings["fast"] and run.device == "cuda"
     layout = torch.channels_last if fast else torch.contiguous_format
-    # Compiling takes a minute, which a small network does not earn back.
+    # Small networks train too quickly to earn back the time of compiling.
     quick = {"compile": True, "precision": "bf16-mixed"} if fast else {}
 
     def build() -> nn.Module:

@@ -70,11 +70,11 @@ def draw(figure: Mapping[str, Any], canvas: Any) -> None:
     names = list(means)
     left.barh(names, [-means[name]["data"] for name in names], label="data term")
     left.barh(names, [means[name]["kl"] for name in names], left=[-means[name]["data"] for name in names], label="KL")
-    left.set(xscale="symlog", xlabel="negative ELBO, nats", title="Simpler families reach better bounds")
+    left.set(xscale="symlog", xlabel="nats", title="negative ELBO")
     left.legend()
     right.barh(names, [means[name]["averaged"] for name in names], height=0.7, label="20 samples")
     right.barh(names, [means[name]["mean"] for name in names], height=0.4, label="mean propagation")
-    right.set(xlabel="test accuracy, %", title="and keep nothing in their means")
+    right.set(xlabel="%", title="test accuracy")
     right.legend(loc="center", framealpha=1)
     for axes in (left, right):
         axes.invert_yaxis()

@@ -16,7 +16,7 @@ def versions() -> dict[str, str]:
 
 def device_name(device: str) -> str:
     """The name of a GPU, or the number of threads of the CPU."""
-    if device != "cpu":
+    if device != "cpu" and torch.cuda.is_available():
         return torch.cuda.get_device_name()
     threads = torch.get_num_threads()
     return f"cpu, {threads} thread{'' if threads == 1 else 's'}"
