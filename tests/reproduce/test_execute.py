@@ -10,7 +10,7 @@ from leanbayes.training import OutputError
 from tests.reproduce.conftest import make_recipe, quick
 
 FIELDS = [
-    "id", "title", "command", "preset", "settings", "seeds", "device", "versions", "date", "seconds",
+    "id", "title", "command", "preset", "settings", "seeds", "device", "versions", "date", "seconds", "legs",
     "rows", "checks", "verdict", "gap", "notes", "figure",
 ]  # fmt: skip
 
@@ -39,7 +39,7 @@ def test_a_smoke_run_has_a_place_of_its_own(tmp_path, monkeypatch):
     execute(make_recipe(), preset="smoke")
     execute(make_recipe("vn-kl"), preset="short")
     assert [
-        str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("vn-*.json")) if "seconds" not in str(path)
+        str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("vn-*.json")) if "legs" not in str(path)
     ] == [
         "results/vn-kl.json",
         "runs/reproduce/smoke/vn-toy.json",
@@ -79,7 +79,9 @@ def test_the_seconds_of_all_legs_count(folders):
     with pytest.raises(LegOver):
         execute(make_recipe(measure=slow), limit_s=0.1, **folders)
     assert not (folders["out"] / "vn-toy.json").exists()
-    assert execute(make_recipe(measure=slow), limit_s=0.1, **folders)["seconds"] >= 0.4
+    result = execute(make_recipe(measure=slow), limit_s=0.1, **folders)
+    assert len(result["legs"]) == 2 and result["seconds"] == sum(leg["seconds"] for leg in result["legs"]) >= 0.4
+    assert {leg["device"] for leg in result["legs"]} == {result["device"]}
 
 
 def test_what_the_run_noted_is_in_the_result(folders):

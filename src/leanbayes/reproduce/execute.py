@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from leanbayes._machine import device_name, versions
-from leanbayes.compare.checkpoint import finite, write_json
+from leanbayes.compare.checkpoint import finite, read_json, write_json
 from leanbayes.reproduce.leg import Leg
 from leanbayes.reproduce.recipe import PRESETS, Recipe
 from leanbayes.reproduce.result import read_result
@@ -86,7 +86,7 @@ def execute(
         limit_s=limit_s,
         progress=progress,
     )
-    with _stopwatch(folder / "seconds" / f"{recipe.id}.json") as total:
+    with _stopwatch(folder / "legs" / f"{recipe.id}.json", device) as legs:
         outcome = recipe.measure(run)
     outcome.notes.extend(note for note in run.notes if note not in outcome.notes)
     result = {
@@ -99,7 +99,9 @@ def execute(
         "device": device_name(device),
         "versions": versions(),
         "date": datetime.date.today().isoformat(),
-        "seconds": round(total[0], 1),
+        # Without trainings that another run had done; this one only loaded them.
+        "seconds": sum(leg["seconds"] for leg in legs),
+        "legs": legs,
         **outcome.to_json(),
     }
     # As the file gives it back, so that the picture can be drawn again from the file.
@@ -156,14 +158,14 @@ def _check_replaces(path: Path, preset: str) -> None:
 
 
 @contextmanager
-def _stopwatch(path: Path) -> Iterator[list[float]]:
-    """Adds up the seconds of all legs, however this one ends; the sum is there afterwards."""
-    total = [0.0]
-    before = json.loads(path.read_text("utf-8")) if path.exists() else 0.0
+def _stopwatch(path: Path, device: str) -> Iterator[list[dict[str, Any]]]:
+    """Notes when, where and how long this leg ran, however it ends; all legs are in the list afterwards."""
+    legs = (read_json(path) or {"legs": []})["legs"]
     began = time.monotonic()
     try:
-        yield total
+        yield legs
     finally:
-        total[0] = before + time.monotonic() - began
+        seconds = round(time.monotonic() - began, 1)
+        legs.append({"date": datetime.date.today().isoformat(), "device": device_name(device), "seconds": seconds})
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, total[0])
+        write_json(path, {"legs": legs})

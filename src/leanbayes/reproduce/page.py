@@ -59,7 +59,7 @@ def _result(result: dict[str, Any], folder: Path, images: str) -> str:
         _table(("what", "metric", "published", "measured", "n"), rows, numbers=3),
         "\n".join(f"- {'yes' if check['holds'] else 'no'}: {check['text']}" for check in result["checks"]),
         f"Preset {result['preset']}, {_source(result)}; mean ± standard deviation over seeds or networks, "
-        f"{result['seconds']:.0f} s.",
+        f"{result['seconds']:.0f} s without trainings that were there already.",
         "\n".join(f"- {note}" for note in result["notes"]),
     ]
     if (folder / f"{id}.png").exists():
