@@ -90,4 +90,4 @@ def draw_transition(figure: Mapping[str, Any], canvas: Any) -> None:
     """Accuracies over the epochs."""
     axes = canvas.subplots()
     vn.draw_curves(axes, figure["curves"], "means lose what variances gain")
-    axes.legend(loc="lower left", fontsize="small")
+    axes.legend(loc="center right", fontsize="small")

@@ -119,7 +119,7 @@ def draw(figure: Mapping[str, Any], canvas: Any) -> None:
 
 _EXTRA = {
     "smoke": {"members": 2, "images": 6, "steps": 2},
-    "short": {"members": _MEMBERS, "images": 500, "steps": 20, "epochs": 80, "alpha_lr": 5e-3},
+    "short": {"members": _MEMBERS, "images": 500, "steps": 20, "epochs": 60, "alpha_lr": 5e-3},
     "paper": {"members": _MEMBERS, "images": 10000, "steps": 60},
 }
 register(

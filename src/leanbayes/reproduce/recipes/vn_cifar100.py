@@ -29,7 +29,7 @@ def _images(run: Run) -> tuple[vn.Arrays, vn.Arrays]:
         return vn.pixels(run.load("cifar100", rows=(100, 40), **options))
     except FileNotFoundError:
         run.note("generated images in CIFAR-100's layout: no copy of CIFAR-100 was at hand, so no figure is comparable")
-        return vn.pixels(generate.dataset("cifar100", rows=(5000, 1000), **options))
+        return vn.pixels(generate.dataset("cifar100", rows=(10000, 2000), **options))
 
 
 register(

@@ -32,8 +32,11 @@ def draw(figure: Mapping[str, Any], canvas: Any) -> None:
     """One panel per prior."""
     panels = canvas.subplots(1, len(figure), sharey=True)
     for axes, (prior, curve) in zip(panels, figure.items()):
-        vn.draw_curves(axes, curve, prior)
-    panels[0].legend(loc="lower left", fontsize="x-small")
+        alpha = vn.draw_curves(axes, curve, prior)
+        axes.label_outer()
+        if axes is not panels[-1]:
+            alpha.set_ylabel("")
+    panels[0].legend(loc="center right", fontsize="x-small")
 
 
 register(
