@@ -1,6 +1,9 @@
 """Work is done once, in as many legs as it takes, and ends as if it had been done in one."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -64,6 +67,44 @@ class TestUnit:
         assert run.unit("a", lambda: 3) == 1
 
 
+def write_process(run, number):
+    if number < 0:
+        raise ValueError("a number below 0")
+    run.note(f"noted {number}")
+    return {"process": os.getpid(), "threads": torch.get_num_threads(), "number": number}
+
+
+class TestUnits:
+    PIECES = {f"piece{number}": (number,) for number in range(3)}
+
+    def test_one_process_does_them_itself(self, make_run):
+        found = make_run().units(write_process, self.PIECES)
+        assert [one["number"] for one in found.values()] == [0, 1, 2]
+        assert {one["process"] for one in found.values()} == {os.getpid()}
+
+    def test_several_processes_do_what_is_not_done(self, make_run):
+        make_run().unit("piece1", lambda: {"number": "done before"})
+        run = make_run(workers=2)
+        found = run.units(write_process, self.PIECES)
+        assert list(found) == list(self.PIECES) and found["piece1"] == {"number": "done before"}
+        others = [found["piece0"], found["piece2"]]
+        assert [one["number"] for one in others] == [0, 2] and {one["threads"] for one in others} == {1}
+        assert os.getpid() not in {one["process"] for one in others}
+        assert run.notes == ["noted 0", "noted 2"]
+
+    def test_a_leg_ends_between_two(self, make_run):
+        run = make_run(workers=2, limit_s=1e-9)
+        with pytest.raises(LegOver):
+            run.units(write_process, self.PIECES)
+        assert len(make_run().units(lambda run, number: number, self.PIECES)) == 3
+        assert isinstance(make_run().unit("piece0", lambda: None), dict)
+
+    def test_an_error_comes_through_and_loses_nothing(self, make_run):
+        with pytest.raises(ValueError, match="a number below 0"):
+            make_run(workers=2).units(write_process, {"piece0": (0,), "bad": (-1,)})
+        assert make_run().unit("piece0", lambda: None)["number"] == 0
+
+
 class TestTrained:
     @pytest.fixture
     def whole(self, make_run, train, tmp_path):
@@ -84,6 +125,20 @@ class TestTrained:
         assert legs == 4 // every
         assert_same(weights(model), weights(whole[0]))
         assert without_times(records) == without_times(whole[1])
+
+    def test_waits_while_another_run_trains_the_same(self, make_run, train, whole, tmp_path, capsys):
+        folder = tmp_path / "work" / "trainings" / "net-seed0"
+        folder.mkdir(parents=True)
+        program = (
+            "import sys, time; from pathlib import Path; from leanbayes.training.files import claim; "
+            "lock = claim(Path(sys.argv[1])); print('claimed', flush=True); time.sleep(2)"
+        )
+        command = [sys.executable, "-c", program, str(folder)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout.readline() == "claimed\n"
+            model, _ = train(make_run())
+        assert_same(weights(model), weights(whole[0]))
+        assert capsys.readouterr().err.count("another run trains in") == 1
 
     def test_a_leg_loses_no_epoch(self, make_run, train):
         seen = []

@@ -105,7 +105,7 @@ def main(folder, kills):
         if not (run / "weights.pt").exists():
             assert os.waitpid(start(run), 0)[1] == 0
         compare(run, wanted)
-        assert not list(run.glob(".*")), "a half-written file is left"
+        assert not list(run.glob(".*.tmp")), "a half-written file is left"
     print(f"killed {done} times in {runs} runs of {duration:.1f} s: equal")
 
 

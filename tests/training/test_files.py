@@ -2,11 +2,13 @@
 
 import errno
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
 
-from leanbayes.training import OutputError
+from leanbayes.training import OutputError, fit
 from leanbayes.training import files as tested
 
 
@@ -68,9 +70,55 @@ def test_damaged_and_foreign_files(tmp_path):
 
 def test_prepares_the_folder(tmp_path):
     folder = tested.prepare_folder(tmp_path / "a" / "b")
-    (folder / ".last.pt.tmp").write_bytes(b"half of a checkpoint")
-    tested.prepare_folder(folder)
-    assert names(folder) == []
+    assert names(folder) == [] and tested.prepare_folder(folder) == folder
+
+
+def test_a_claim_removes_what_a_killed_process_left(tmp_path):
+    (tmp_path / ".last.pt.tmp").write_bytes(b"half of a checkpoint")
+    tested.claim(tmp_path).release()
+    assert names(tmp_path) == [".lock"]
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from leanbayes.training.files import claim
+lock = claim(Path(sys.argv[1]))
+print("claimed", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds the folder until its input ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "claimed\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_one_process_at_a_time_writes_to_a_folder(tmp_path, holder):
+    (tmp_path / ".last.pt.tmp").write_bytes(b"half of a checkpoint")
+    with pytest.raises(OutputError, match=r"another process writes to .*; wait until it ends, or choose another"):
+        tested.claim(tmp_path)
+    assert (tmp_path / ".last.pt.tmp").exists()
+    with pytest.raises(OutputError, match="another process writes to"):
+        fit(torch.nn.Linear(2, 2), (torch.randn(8, 2), torch.zeros(8, dtype=torch.long)), out=tmp_path)
+    holder.kill()
+    tested.claim(tmp_path, wait_s=20).release()
+
+
+def test_a_process_may_claim_twice(tmp_path):
+    locks = [tested.claim(tmp_path), tested.claim(tmp_path)]
+    assert all(lock.is_locked for lock in locks)
+    locks[0].release()
+    assert locks[1].is_locked
+    locks[1].release()
+    assert not locks[0].is_locked
 
 
 def test_a_folder_that_is_a_file(tmp_path):

@@ -46,6 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="end between two epochs or units after that time; the same command goes on",
     )
     parser.add_argument(
+        "--workers",
+        type=shared.count,
+        default=1,
+        metavar="N",
+        help="processes for results whose work splits, such as vn-rl (default: 1)",
+    )
+    parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting instead of the preset's"
     )
     parser.add_argument("--replace", action="store_true", help="replace the result of a larger preset")
@@ -76,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
                 work=options.work,
                 out=options.out,
                 limit_s=leg,
+                workers=options.workers,
                 replace=options.replace,
                 command=_command(recipe.id, options),
             )

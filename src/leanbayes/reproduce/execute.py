@@ -39,6 +39,7 @@ def execute(
     work: PathLike = "runs/reproduce",
     out: PathLike | None = None,
     limit_s: float | Leg | None = None,
+    workers: int = 1,
     replace: bool = False,
     command: str = "",
     progress: bool | None = None,
@@ -55,6 +56,7 @@ def execute(
         work: Folder for what is done on the way, which later legs and other recipes use.
         out: Folder for ``ID.json`` and ``ID.png``; "results", or the work folder for a smoke run, where None.
         limit_s: Seconds that this leg may take, or a leg that several recipes share.
+        workers: Processes for pieces of work that are independent, where the recipe has such.
         replace: Whether the result may replace one of a larger preset.
         command: What to note as the command that was run.
         progress: Whether to show progress bars; None shows them on a terminal.
@@ -84,6 +86,7 @@ def execute(
         device=device,
         data=None if data is None else Path(data),
         limit_s=limit_s,
+        workers=workers,
         progress=progress,
     )
     with _stopwatch(folder / "legs" / f"{recipe.id}.json", device) as legs:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import BaseFileLock
 from torch import nn
 
 from leanbayes._sampling import SeededRandom
@@ -16,10 +19,11 @@ from leanbayes.compare.checkpoint import as_json, read_json, write_json
 from leanbayes.data import Dataset, generate, load
 from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.reproduce.leg import Leg, LegOver
+from leanbayes.reproduce.workers import in_processes
 from leanbayes.training import EpochEnd, TrainConfig, fit
 from leanbayes.training.data import Augment
 from leanbayes.training.errors import OutputError
-from leanbayes.training.files import prepare_folder
+from leanbayes.training.files import claim, prepare_folder
 from leanbayes.training.seeds import derive
 
 _CONFIG = "config.json"
@@ -44,6 +48,7 @@ class Run:
         device: "cpu" or "cuda".
         data: Folder of unpacked data sets; None for the usual place, see `leanbayes.data.load`.
         limit_s: Seconds that this leg may take, None for no limit; or a leg that several runs share.
+        workers: Processes for pieces of work that are independent, see `units`.
         progress: Whether to show progress bars; None shows them on a terminal.
 
     Attributes:
@@ -62,6 +67,7 @@ class Run:
         device: str = "cpu",
         data: Path | None = None,
         limit_s: float | Leg | None = None,
+        workers: int = 1,
         progress: bool | None = None,
     ) -> None:
         self.id = id
@@ -71,6 +77,7 @@ class Run:
         self.folder = folder
         self.device = device
         self.data = data
+        self.workers = workers
         self.progress = progress
         self.leg = limit_s if isinstance(limit_s, Leg) else Leg(limit_s)
         self.notes: list[str] = []
@@ -107,19 +114,48 @@ class Run:
         Returns:
             The result as JSON gives it back: lists for tuples, None for numbers that are not finite.
         """
-        path = self.folder / "units" / self.id / f"{name}.json"
-        about = {"settings": as_json(self.settings), "data": self._source}
-        done = read_json(path)
-        if done is not None and done["about"] == about:
+        done = self._done(name)
+        if done is not None:
             for text in done["notes"]:
                 self.note(text)
             return done["value"]
         self.check_time()
         value = as_json(work())
+        path = self._unit_path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"about": about, "notes": self.notes, "value": value})
+        write_json(path, {"about": self._about(), "notes": self.notes, "value": value})
         self.leg.worked = True
         return value
+
+    def _done(self, name: str) -> dict[str, Any] | None:
+        """What is kept of a piece of work that was done with the same settings."""
+        done = read_json(self._unit_path(name))
+        return done if done is not None and done["about"] == self._about() else None
+
+    def _unit_path(self, name: str) -> Path:
+        return self.folder / "units" / self.id / f"{name}.json"
+
+    def _about(self) -> dict[str, Any]:
+        return {"settings": as_json(self.settings), "data": self._source}
+
+    def units(self, work: Callable[..., Any], pieces: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+        """The results of many pieces of work, each a `unit` of its own; done by several processes where there are.
+
+        Args:
+            work: ``work(run, *arguments)`` does one, and returns plain values; a function of a module.
+            pieces: The arguments by the name of the piece.
+
+        Returns:
+            The results by name.
+        """
+        if self.workers > 1:
+            todo = [_Piece(self, name, work, arguments) for name, arguments in pieces.items() if not self._done(name)]
+            in_processes(_do_piece, todo, self.workers, self._before_piece)
+        return {name: self.unit(name, lambda a=arguments: work(self, *a)) for name, arguments in pieces.items()}
+
+    def _before_piece(self) -> None:
+        self.check_time()
+        self.leg.worked = True
 
     def each_seed(self, work: Callable[[int], Any], name: str = "") -> list[Any]:
         """The results of a piece of work for every seed, each a `unit` of its own.
@@ -166,24 +202,55 @@ class Run:
         _check_same(folder, config.to_dict() | {"data": self._source})
         with SeededRandom(derive(seed, "build")):
             model = build()
+        lock = self._claim(folder)
         stop = _Stop(self, config.checkpoint_every, augment)
-        history = fit(
-            model,
-            data,
-            config,
-            out=folder,
-            resume=True,
-            callbacks=(*callbacks, stop.after_epoch),
-            likelihood=likelihood,
-            augment=stop.augment,
-            progress=self.progress,
-        )
+        try:
+            history = fit(
+                model,
+                data,
+                config,
+                out=folder,
+                resume=True,
+                callbacks=(*callbacks, stop.after_epoch),
+                likelihood=likelihood,
+                augment=stop.augment,
+                progress=self.progress,
+            )
+        finally:
+            lock.release()
         return model, history.records
+
+    def _claim(self, folder: Path) -> BaseFileLock:
+        """The folder of a training for this run alone; waits while another run trains there."""
+        told = self.progress is False
+        while True:
+            try:
+                return claim(folder, wait_s=1)
+            except OutputError:
+                self.check_time()
+                if not told:
+                    print(f"another run trains in {folder}, waiting for it", file=sys.stderr)
+                    told = True
 
     def check_time(self) -> None:
         """End the leg where its time is over; for loops that keep what they did by themselves."""
         if self.leg.is_over():
             raise LegOver(f"the time of this leg ended in {self.id}")
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One piece of `Run.units`, as another process gets it."""
+
+    run: Run
+    name: str
+    work: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+def _do_piece(piece: _Piece) -> None:
+    piece.run.leg = Leg()  # whoever began the piece had the time
+    piece.run.unit(piece.name, lambda: piece.work(piece.run, *piece.arguments))
 
 
 class _Stop:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import BaseFileLock
 from torch import nn
 
 from leanbayes.objectives.elbo import ELBO, Terms
@@ -20,7 +21,7 @@ from leanbayes.training.config import TrainConfig
 from leanbayes.training.data import Augment, Batch, Place, Source, TensorSource, make_source, split_data
 from leanbayes.training.errors import OutputError, TrainingInterrupted
 from leanbayes.training.evaluate import evaluate
-from leanbayes.training.files import BEST, LAST, prepare_folder, read_state, write_state
+from leanbayes.training.files import BEST, LAST, claim, prepare_folder, read_state, write_state
 from leanbayes.training.graphs import GraphedStep
 from leanbayes.training.history import History
 from leanbayes.training.logs import Logs
@@ -91,7 +92,8 @@ def fit(
         What happened, epoch by epoch.
 
     Raises:
-        OutputError: If the folder cannot be written, the disk is full, or a checkpoint does not fit.
+        OutputError: If the folder cannot be written or another process trains in it, the disk is full, or a checkpoint
+            does not fit.
         TrainingInterrupted: After Ctrl-C.
         FloatingPointError: If the loss is no longer finite.
 
@@ -139,6 +141,7 @@ class _Training:
         self.folder: Path | None = None
         self.logs: Logs | None = None
         self.bar: ProgressBar | None = None
+        self.lock: BaseFileLock | None = None
         self.train, self.valid = _sources(data, config, runtime, augment)
         self.steps_per_epoch = _steps_per_epoch(self.train, config)
         self.rate = learning_rate(config, self.steps_per_epoch or 0)
@@ -165,7 +168,9 @@ class _Training:
     # Starting and ending
 
     def start(self, resume: bool, progress: bool | None) -> None:
-        """Seed everything or load the last checkpoint, and open the logs."""
+        """Claim the folder, seed everything or load the last checkpoint, and open the logs."""
+        if self.folder is not None:
+            self._on_first(self._claim)
         last = None if self.folder is None else self.folder / LAST
         exists = self.runtime.from_first(last is not None and last.exists())
         if exists and not resume:
@@ -198,6 +203,12 @@ class _Training:
         for part in (self.bar, self.logs):
             if part is not None:
                 part.close()
+        if self.lock is not None:
+            self.lock.release()
+
+    def _claim(self) -> None:
+        assert self.folder is not None
+        self.lock = claim(self.folder)
 
     def where_interrupted(self) -> str:
         """One sentence about where Ctrl-C came and how to go on."""

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import BaseFileLock, FileLock, Timeout
 
 from leanbayes.training.errors import OutputError
 
-LAST, BEST = "last.pt", "best.pt"
+LAST, BEST, LOCK = "last.pt", "best.pt", ".lock"
 
 
 def prepare_folder(out: str | os.PathLike[str]) -> Path:
@@ -24,12 +25,31 @@ def prepare_folder(out: str | os.PathLike[str]) -> Path:
         probe = folder / ".writable.tmp"
         probe.write_bytes(b"")
         probe.unlink()
-        # What a killed process left.
-        for name in (LAST, BEST):
-            _temporary(folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise OutputError(f"cannot write in the output folder {folder}: {_why(error)}; choose another") from error
     return folder
+
+
+def claim(folder: Path, wait_s: float = 0.0) -> BaseFileLock:
+    """Keep other processes out of an output folder until the lock is released; one that is killed releases it.
+
+    What a killed process left half written goes. A process may claim a folder twice, and then releases it twice.
+
+    Args:
+        folder: The output folder, which must exist.
+        wait_s: Seconds to wait for another process.
+
+    Raises:
+        OutputError: If another process holds it for longer.
+    """
+    lock = FileLock(folder / LOCK, is_singleton=True)
+    try:
+        lock.acquire(timeout=wait_s)
+    except Timeout:
+        raise OutputError(f"another process writes to {folder}; wait until it ends, or choose another folder") from None
+    for name in (LAST, BEST):
+        _temporary(folder / name).unlink(missing_ok=True)
+    return lock
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:

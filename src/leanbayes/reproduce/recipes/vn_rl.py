@@ -44,7 +44,11 @@ def measure(run: Run) -> Outcome:
 def _measure(run: Run, environment: str, outcome: Outcome) -> float:
     """Add what one environment shows; returns the CPU seconds of its trainings."""
     settings = run.settings
-    units = {(p, factor * settings["lr"]): _unit(run, environment, p, factor) for p in POLICIES for factor in FACTORS}
+    seeds = "-".join(map(str, run.seeds))
+    kinds = [(policy, factor) for policy in POLICIES for factor in FACTORS]
+    names = {kind: f"{environment}-{kind[0]}-x{kind[1]:g}-seeds{seeds}" for kind in kinds}
+    done = run.units(_train, {name: (environment, *kind) for kind, name in names.items()})
+    units = {(policy, factor * settings["lr"]): done[names[policy, factor]] for policy, factor in kinds}
     returns = {key: unit["returns"] for key, unit in units.items()}
     chosen = _best(returns, settings["last"])
     outcome.rows.extend(_rows(environment, returns, chosen, settings["last"]))
@@ -56,13 +60,6 @@ def _measure(run: Run, environment: str, outcome: Outcome) -> float:
         for (policy, lr), values in returns.items()
     ]
     return sum(unit["cpu_seconds"] for unit in units.values())
-
-
-def _unit(run: Run, environment: str, policy: str, factor: float) -> dict[str, Any]:
-    seeds = "-".join(map(str, run.seeds))
-    return run.unit(
-        f"{environment}-{policy}-x{factor:g}-seeds{seeds}", lambda: _train(run, environment, policy, factor)
-    )
 
 
 def _train(run: Run, environment: str, policy: str, factor: float) -> dict[str, Any]:
