@@ -18,6 +18,8 @@ from leanbayes.convert.selectors import Selector
 from leanbayes.methods import Method, to_json
 from leanbayes.nn import Ensemble
 from leanbayes.nn._base import ConvertedLayer
+from leanbayes.parameter import RandomParameter
+from leanbayes.posteriors.sparse import SparsePosterior, make_sparse_
 
 # How many names a message gives before it counts the others.
 _MOST_NAMES = 3
@@ -61,8 +63,9 @@ def load(path: PathLike, model: nn.Module | None = None) -> nn.Module:
     """Read a model that `save` wrote.
 
     A plain model is converted in place, layer by layer as the saved one was, and frozen where that was. A converted
-    model must have the same methods on the same layers; its values change, and what is frozen does not. Values keep
-    the file's dtypes and go to the model's devices. A file that does not fit leaves the model as it was.
+    model must have the same methods on the same layers; its values change, and what is frozen does not. What was
+    pruned is pruned. Values keep the file's dtypes and go to the model's devices. A file that does not fit leaves the
+    model as it was.
 
     Args:
         path: The file.
@@ -93,10 +96,13 @@ def load(path: PathLike, model: nn.Module | None = None) -> nn.Module:
         inner = _unwrap(given)
         if is_converted(inner):
             _check_methods(file, inner)
-            _fill(file, inner)
+            with _unchanged_on_error(inner):
+                _make_sparse(file, inner)
+                _fill(file, inner)
             return given
         with _unchanged_on_error(inner):
             converted = _convert(file, inner)
+            _make_sparse(file, converted)
             _fill(file, converted)
         for name, parameter in converted.named_parameters():
             parameter.requires_grad_(name not in file.frozen)
@@ -269,6 +275,18 @@ def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
         for name, child in module._modules.items():
             if child is old:
                 module._modules[name] = new
+
+
+def _make_sparse(file: SavedFile, model: nn.Module) -> None:
+    """Prune the weights that `lb.analysis.prune` had pruned, at the same places."""
+    for name, weight in list(model.named_modules()):
+        key = file.stored.get(f"{name}.posterior.index")
+        if key is None or not isinstance(weight, RandomParameter) or isinstance(weight.posterior, SparsePosterior):
+            continue
+        index = file.handle.get_tensor(key).long().to(weight.device)
+        if len(index) and not 0 <= int(index.min()) <= int(index.max()) < weight.posterior.shape.numel():
+            raise _misfit(file, model, f"{name} is pruned in the file and has fewer entries in the model")
+        make_sparse_(weight, index, keep_means=f"{name}.posterior.points" in file.stored)
 
 
 def _fill(file: SavedFile, model: nn.Module) -> None:

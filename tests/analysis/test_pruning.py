@@ -1,12 +1,14 @@
 """prune: the right weights are gone, predictions are those of the zeroed dense model, and the model is smaller."""
 
+import copy
 import json
 
 import pytest
 import torch
+from torch import nn
 
 import leanbayes as lb
-from leanbayes.analysis import curvature, load_pruned, log_alpha, mmd_bound, phases, prune, prune_report, pruning_curve
+from leanbayes.analysis import curvature, log_alpha, mmd_bound, phases, prune, prune_report, pruning_curve
 from tests.analysis.problems import groups, variance_network
 from tests.networks import SmallNet
 
@@ -103,12 +105,39 @@ def test_all_noise_gone_and_means_kept_is_the_point_estimate():
 
 
 @pytest.mark.parametrize("keep_means", [False, True])
-def test_a_pruned_model_is_saved_by_its_state_and_trained_on(keep_means):
-    model = noisy(lb.VariationalDropout())
-    small = prune(model, sparsity=0.8, layer=["hidden", "conv"], keep_means=keep_means)
-    again = load_pruned(noisy(lb.VariationalDropout(init_log_alpha=1)), small.state_dict())
+@pytest.mark.parametrize("into", ["plain", "dense", "pruned"])
+def test_a_pruned_model_is_saved_and_loaded(tmp_path, keep_means, into):
+    small = prune(noisy(lb.VariationalDropout()), sparsity=0.8, layer=["hidden", "conv"], keep_means=keep_means)
+    lb.save(small, tmp_path / "small.safetensors")
+    other = noisy(lb.VariationalDropout())
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(1)
+    targets = {"plain": SmallNet(), "dense": other, "pruned": copy.deepcopy(small)}
+    again = lb.load(tmp_path / "small.safetensors", targets[into])
     assert prune_report(again) == prune_report(small)
     assert torch.equal(lb.predict(again, X, 4, seed=0).outputs, lb.predict(small, X, 4, seed=0).outputs)
+    assert lb.kl(again) == lb.kl(small)
+    assert [p.requires_grad for p in again.parameters()] == [p.requires_grad for p in small.parameters()]
+
+
+@pytest.mark.parametrize("converted", [False, True])
+def test_a_pruned_model_that_does_not_fit_leaves_the_other_as_it_was(tmp_path, converted):
+    lb.save(prune(noisy(), sparsity=0.5), tmp_path / "small.safetensors")
+    narrow = SmallNet()
+    narrow.hidden = nn.Linear(64, 2)
+    if converted:
+        lb.bayesianize(narrow, lb.VarianceLayer())
+    state = {name: value.clone() for name, value in narrow.state_dict().items()}
+    with pytest.raises(ValueError, match="hidden.weight is pruned in the file and has fewer entries in the model"):
+        lb.load(tmp_path / "small.safetensors", narrow)
+    assert narrow.state_dict().keys() == state.keys()
+    assert all(torch.equal(value, state[name]) for name, value in narrow.state_dict().items())
+
+
+@pytest.mark.parametrize("keep_means", [False, True])
+def test_a_pruned_model_is_trained_on(keep_means):
+    small = prune(noisy(lb.VariationalDropout()), sparsity=0.8, layer=["hidden", "conv"], keep_means=keep_means)
     elbo = lb.ELBO(small, dataset_size=len(X))
     optimizer = torch.optim.Adam(lb.param_groups(elbo, lr=1e-2, weight_decay=0))
     before = small.hidden.weight.posterior.kept.loc.detach().clone()

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from leanbayes.analysis.sparse import SparsePosterior
 from leanbayes.convert.conversions import find_conversions, join
 from leanbayes.convert.selectors import named
 from leanbayes.nn._base import ConvertedLayer
 from leanbayes.nn.ensemble import Ensemble
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._gaussian import GaussianPosterior
+from leanbayes.posteriors.sparse import SparsePosterior
 from leanbayes.posteriors.variance import VariancePosterior
 
 Which = str | Sequence[str] | Callable[[str, nn.Module], bool] | None

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes.analysis._layers import noisy_layers
-from leanbayes.analysis.sparse import SparsePosterior
 from leanbayes.posteriors._base import Posterior
 from leanbayes.posteriors._gaussian import GaussianPosterior
+from leanbayes.posteriors.sparse import SparsePosterior
 from leanbayes.posteriors.variance import VariancePosterior
 from leanbayes.posteriors.variational_dropout import VariationalDropoutPosterior
 

@@ -11,8 +11,8 @@ from torch import nn
 
 from leanbayes.analysis._layers import noisy_layers
 from leanbayes.analysis.alpha import weight_log_alpha
-from leanbayes.analysis.sparse import SparsePosterior
 from leanbayes.posteriors._base import Posterior
+from leanbayes.posteriors.sparse import SparsePosterior
 
 # No two distributions are farther apart than this.
 _FARTHEST = 2.0

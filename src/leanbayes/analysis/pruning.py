@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from leanbayes._summary import _size, _table
 from leanbayes.analysis._layers import Which, noisy_layers, shown
 from leanbayes.analysis.score import Score, measure
-from leanbayes.analysis.sparse import SparsePosterior, sparse_copy
 from leanbayes.parameter import RandomParameter
+from leanbayes.posteriors.sparse import SparsePosterior, make_sparse_
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ def prune(
 
     Mean and noise of a pruned weight go together, unless `keep_means`. A pruned layer stores the entries that are left
     and their places, 8 bytes for each of a variance layer against 4 for each entry of the dense one; it is applied as a
-    dense layer. `lb.predict`, the state dict and training by the likelihood work as ever; the KL of a pruned weight
-    counts 0.
+    dense layer. `lb.predict`, `lb.save`, `lb.load` and training by the likelihood work as ever; the KL of a pruned
+    weight counts 0.
 
     Args:
         model: A converted model; it stays as it is.
@@ -105,8 +105,7 @@ def prune(
         for name, weight in part.weights.items():
             criterion = _criterion(name, weight, kappa)
             places = _places_to_keep(criterion, sparsity, threshold)
-            weight.posterior = sparse_copy(weight.posterior, places, keep_means)
-            weight.prior = None
+            make_sparse_(weight, places, keep_means)
     return found
 
 
@@ -160,27 +159,6 @@ def prune_report(model: nn.Module) -> PruneReport:
 def _row(name: str, posterior: SparsePosterior) -> PrunedLayer:
     size = sum(t.numel() * t.element_size() for t in posterior.state_dict().values())
     return PrunedLayer(name, posterior.shape.numel(), len(posterior.index), posterior.dense_bytes, size)
-
-
-def load_pruned(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
-    """A pruned model from its state dict.
-
-    Args:
-        model: The dense converted model, with any values; it stays as it is.
-        state: The state dict of what `prune` returned.
-
-    Returns:
-        A pruned copy of the model with the values of the state dict.
-    """
-    found = copy.deepcopy(model)
-    for name, weight in list(found.named_modules()):
-        index = state.get(f"{name}.posterior.index")
-        if isinstance(weight, RandomParameter) and index is not None:
-            keep_means = f"{name}.posterior.points" in state
-            weight.posterior = sparse_copy(weight.posterior, index.long().to(weight.device), keep_means)
-            weight.prior = None
-    found.load_state_dict(state)
-    return found
 
 
 @dataclass(frozen=True)

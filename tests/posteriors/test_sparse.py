@@ -6,8 +6,8 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes._sampling import Sampling
-from leanbayes.analysis.sparse import sparse_copy
 from leanbayes.ops import op_for
+from leanbayes.posteriors.sparse import sparse_copy
 from leanbayes.testing import PosteriorSuite
 from tests.families import EXACT, OTHER
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,9 @@ from leanbayes.posteriors._gaussian import GaussianPosterior
 from leanbayes.posteriors.mean_field import MeanFieldPosterior
 from leanbayes.posteriors.variance import VariancePosterior
 from leanbayes.posteriors.variational_dropout import VariationalDropoutPosterior
+
+if TYPE_CHECKING:
+    from leanbayes.parameter import RandomParameter
 
 
 class SparsePosterior(Posterior):
@@ -90,6 +95,12 @@ def sparse_copy(posterior: Posterior, index: Tensor, keep_means: bool = False) -
         points = posterior.mean().flatten().index_fill(0, index, 0).view(posterior.shape)
     sparse = SparsePosterior(_entries(posterior, index), index, posterior.shape, size, points)
     return sparse.requires_grad_(any(p.requires_grad for p in posterior.parameters()))
+
+
+def make_sparse_(weight: RandomParameter, index: Tensor, keep_means: bool = False) -> None:
+    """Put the `sparse_copy` in the place of a weight's posterior; its KL counts 0 from then on."""
+    weight.posterior = sparse_copy(weight.posterior, index, keep_means)
+    weight.prior = None
 
 
 def _entries(posterior: Posterior, index: Tensor) -> Posterior:
