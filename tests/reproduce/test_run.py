@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 
@@ -74,6 +75,10 @@ def write_process(run, number):
     return {"process": os.getpid(), "threads": torch.get_num_threads(), "number": number}
 
 
+def write_name(run, name, seed):
+    return [name, seed, os.getpid()]
+
+
 class TestUnits:
     PIECES = {f"piece{number}": (number,) for number in range(3)}
 
@@ -92,6 +97,17 @@ class TestUnits:
         assert os.getpid() not in {one["process"] for one in others}
         assert run.notes == ["noted 0", "noted 2"]
 
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_every_seed_of_every_name(self, make_run, workers):
+        run = make_run(workers=workers, seeds=(3, 5))
+        found = run.each_seed_of(write_name, (name for name in "ab"))
+        assert {name: [one[:2] for one in ones] for name, ones in found.items()} == {
+            "a": [["a", 3], ["a", 5]],
+            "b": [["b", 3], ["b", 5]],
+        }
+        assert (os.getpid() in {one[2] for ones in found.values() for one in ones}) == (workers == 1)
+        assert [one["number"] for one in make_run(seeds=(0, 2)).each_seed(write_process)] == [0, 2]
+
     def test_a_leg_ends_between_two(self, make_run):
         run = make_run(workers=2, limit_s=1e-9)
         with pytest.raises(LegOver):
@@ -103,6 +119,15 @@ class TestUnits:
         with pytest.raises(ValueError, match="a number below 0"):
             make_run(workers=2).units(write_process, {"piece0": (0,), "bad": (-1,)})
         assert make_run().unit("piece0", lambda: None)["number"] == 0
+
+
+def test_data_are_read_once_and_do_not_travel(make_run):
+    run = make_run(preset="smoke")
+    first = run.load("mnist", rows=(40, 20))
+    assert run.load("mnist", rows=(40, 20)) is first and run.load("mnist", rows=(20, 20)) is not first
+    there = pickle.loads(pickle.dumps(run))
+    again = there.load("mnist", rows=(40, 20))
+    assert again is not first and torch.equal(again.train.x, first.train.x) and there.notes == ["generated data"]
 
 
 class TestTrained:

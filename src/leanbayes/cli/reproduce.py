@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=shared.count,
         default=1,
         metavar="N",
-        help="processes for results whose work splits, such as vn-rl (default: 1)",
+        help="networks or other pieces of work at a time, each in a process (default: 1)",
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting instead of the preset's"

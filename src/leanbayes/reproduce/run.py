@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -81,10 +82,15 @@ class Run:
         self.progress = progress
         self.leg = limit_s if isinstance(limit_s, Leg) else Leg(limit_s)
         self.notes: list[str] = []
+        self._loaded: dict[str, Dataset] = {}
         self._source = "generated" if preset == "smoke" and data is None else "real"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process gets: it loads its data itself."""
+        return vars(self) | {"_loaded": {}}
+
     def load(self, name: str, *, rows: Any = None, **options: Any) -> Dataset:
-        """A data set by name: the real one, or a generated one in a smoke run that was given no data.
+        """A data set by name, read once: the real one, or a generated one in a smoke run that was given no data.
 
         Args:
             name: As in `leanbayes.data.load`.
@@ -94,10 +100,14 @@ class Run:
         Returns:
             The data set.
         """
-        if self._source == "real":
-            return load(name, self.data, **options)
-        self.note("generated data")
-        return generate.dataset(name, rows=rows, **options)
+        if self._source != "real":
+            self.note("generated data")
+        key = json.dumps([name, rows, options], sort_keys=True)
+        if key not in self._loaded:
+            real = self._source == "real"
+            found = load(name, self.data, **options) if real else generate.dataset(name, rows=rows, **options)
+            self._loaded[key] = found
+        return self._loaded[key]
 
     def note(self, text: str) -> None:
         """Something that the result must say, once."""
@@ -157,15 +167,28 @@ class Run:
         self.check_time()
         self.leg.worked = True
 
-    def each_seed(self, work: Callable[[int], Any], name: str = "") -> list[Any]:
-        """The results of a piece of work for every seed, each a `unit` of its own.
+    def each_seed(self, work: Callable[..., Any]) -> list[Any]:
+        """The results of a piece of work for every seed, see `units`.
 
         Args:
-            work: Does it for a seed; returns plain values.
-            name: Of the piece within the recipe, where there are several.
+            work: ``work(run, seed)`` does it.
         """
-        before = f"{name}-" if name else ""
-        return [self.unit(f"{before}seed{seed}", lambda seed=seed: work(seed)) for seed in self.seeds]
+        return list(self.units(work, {f"seed{seed}": (seed,) for seed in self.seeds}).values())
+
+    def each_seed_of(self, work: Callable[..., Any], names: Iterable[str]) -> dict[str, list[Any]]:
+        """The results of a piece of work for every name, such as that of a network, and every seed, see `units`.
+
+        Args:
+            work: ``work(run, name, seed)`` does it.
+            names: What to do it for.
+
+        Returns:
+            One list over the seeds for each name.
+        """
+        names = list(names)
+        pieces = {f"{name}-seed{seed}": (name, seed) for name in names for seed in self.seeds}
+        done = self.units(work, pieces)
+        return {name: [done[f"{name}-seed{seed}"] for seed in self.seeds] for name in names}
 
     def trained(
         self,
@@ -250,6 +273,7 @@ class _Piece:
 
 def _do_piece(piece: _Piece) -> None:
     piece.run.leg = Leg()  # whoever began the piece had the time
+    piece.run.progress = False  # bars of several processes would write over each other
     piece.run.unit(piece.name, lambda: piece.work(piece.run, *piece.arguments))
 
 

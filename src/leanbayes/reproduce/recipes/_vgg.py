@@ -39,6 +39,11 @@ def vgg_scores(run: Run, name: str, seed: int, train: vn.Arrays, test: vn.Arrays
     }
 
 
+def on_cifar10(run: Run, name: str, seed: int) -> dict[str, Any]:
+    """Train one network on CIFAR-10 and evaluate it."""
+    return vgg_scores(run, name, seed, *vn.cifar10(run))
+
+
 def transition_checks(title: str, ones: list[dict[str, Any]], chance: float) -> list[Check]:
     """What must hold of a network whose layers have become variance layers."""
     alphas = [value for one in ones for value in one["log_alpha"].values()]

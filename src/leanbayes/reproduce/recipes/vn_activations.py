@@ -19,8 +19,7 @@ _BINS = 60
 
 def measure(run: Run) -> Outcome:
     """Densities of the activations of some neurons of the zero-mean layer, by class."""
-    train, test = vn.mnist(run)
-    ones = run.each_seed(lambda seed: _one(run, seed, train, test))
+    ones = run.each_seed(_one)
     rows = [
         Row(
             "largest over smallest scale of a neuron's activations",
@@ -42,7 +41,8 @@ def measure(run: Run) -> Outcome:
     return Outcome(rows, [levels], ones[0]["figure"], ["activations before the batch normalisation, less the bias"])
 
 
-def _one(run: Run, seed: int, train: vn.Arrays, test: vn.Arrays) -> dict[str, Any]:
+def _one(run: Run, seed: int) -> dict[str, Any]:
+    train, test = vn.mnist(run)
     model, _ = vn.train_lenet(run, "mnist-zero-mean", seed, train)
     values, y = _activations(model.eval(), test)
     classes = sorted(set(y.tolist()))

@@ -19,6 +19,7 @@ from leanbayes.reproduce.result import Check, Outcome, Row
 from leanbayes.reproduce.run import Run
 
 _MEMBERS = 5
+_KINDS = ("vgg-dropout", "vgg-log-uniform")
 
 
 class Members(nn.Module):
@@ -40,8 +41,9 @@ class Members(nn.Module):
 
 def measure(run: Run) -> Outcome:
     """Train five dropout and five variance networks and attack them alone and together."""
-    train, test = vn.cifar10(run)
-    found = run.unit("attack", lambda: _attack(run, train, test))
+    members = range(run.settings["members"])
+    run.units(_trained, {f"{kind}-member{seed}": (kind, seed) for kind in _KINDS for seed in members})
+    found = run.unit("attack", lambda: _attack(run))
     last = run.settings["steps"]
     rows = []
     for name, curve in found.items():
@@ -60,9 +62,16 @@ def measure(run: Run) -> Outcome:
     return Outcome(rows, checks, found, notes)
 
 
-def _attack(run: Run, train: vn.Arrays, test: vn.Arrays) -> dict[str, Any]:
-    dropout = [vn.train_vgg(run, "vgg-dropout", seed, train)[0].eval() for seed in range(run.settings["members"])]
-    variance = [vn.train_vgg(run, "vgg-log-uniform", seed, train)[0].eval() for seed in range(run.settings["members"])]
+def _trained(run: Run, kind: str, seed: int) -> float:
+    """Train one network, so that it is there for the attack; returns what it ended with."""
+    return vn.train_vgg(run, kind, seed, vn.cifar10(run)[0])[1][-1]["nll"]
+
+
+def _attack(run: Run) -> dict[str, Any]:
+    train, test = vn.cifar10(run)
+    dropout, variance = (
+        [vn.train_vgg(run, kind, seed, train)[0].eval() for seed in range(run.settings["members"])] for kind in _KINDS
+    )
     device = next(dropout[0].parameters()).device
     count = run.settings["images"]
     x, y = test[0][:count].to(device), test[1][:count].to(device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leanbayes.reproduce.recipe import Recipe, register
 from leanbayes.reproduce.recipes import _vn_networks as vn
-from leanbayes.reproduce.recipes._vgg import draw_transition, table, vgg_scores
+from leanbayes.reproduce.recipes._vgg import draw_transition, on_cifar10, table
 from leanbayes.reproduce.result import Outcome
 from leanbayes.reproduce.run import Run
 
@@ -14,10 +14,7 @@ _PUBLISHED = {"vgg-dropout": (91.0, 93.1, 93.4), "vgg-log-uniform": (91.3, 10.0,
 
 def measure(run: Run) -> Outcome:
     """Train the dropout and the variance network."""
-    train, test = vn.cifar10(run)
-    found = {
-        name: run.each_seed(lambda seed, n=name: vgg_scores(run, n, seed, train, test), name) for name in _PUBLISHED
-    }
+    found = run.each_seed_of(on_cifar10, _PUBLISHED)
     return table(run, found, _PUBLISHED, least=93.0, chance=10.0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from leanbayes.data import generate
 from leanbayes.reproduce.recipe import Recipe, register
 from leanbayes.reproduce.recipes import _vn_networks as vn
@@ -14,12 +16,12 @@ _PUBLISHED = {"vgg-dropout": (77.5, 79.8, 81.7), "vgg-log-uniform": (76.9, 5.0, 
 
 def measure(run: Run) -> Outcome:
     """Train the dropout and the variance network."""
-    train, test = _images(run)
-    found = {
-        name: run.each_seed(lambda seed, n=name: vgg_scores(run, n, seed, train, test, key="cifar100-"), name)
-        for name in _PUBLISHED
-    }
+    found = run.each_seed_of(_one, _PUBLISHED)
     return table(run, found, _PUBLISHED, least=81.0, chance=5.0)
+
+
+def _one(run: Run, name: str, seed: int) -> dict[str, Any]:
+    return vgg_scores(run, name, seed, *_images(run), key="cifar100-")
 
 
 def _images(run: Run) -> tuple[vn.Arrays, vn.Arrays]:

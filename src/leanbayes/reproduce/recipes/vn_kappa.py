@@ -25,8 +25,7 @@ _NO_LOSS = 0.1
 
 def measure(run: Run) -> Outcome:
     """Train a softplus LeNet-5 whose first dense layer transits, and follow kappa of its weights."""
-    train, test = vn.mnist(run)
-    ones = run.each_seed(lambda seed: _one(run, seed, train, test))
+    ones = run.each_seed(_one)
     rows = [
         Row("weights above log10 kappa = 1.5, at first", "share, %", None, [100 * one["above"][0] for one in ones]),
         Row("weights above log10 kappa = 1.5, at the end", "share, %", None, [100 * one["above"][-1] for one in ones]),
@@ -45,12 +44,14 @@ def measure(run: Run) -> Outcome:
         ),
         at_least("weights removed by kappa at no loss", [100 * _without_loss(one) for one in ones], 95, " %"),
     ]
-    count = min(run.settings["kappa_rows"], len(train[1]))
-    notes = [f"kappa from {count} training images, scaled to all {len(train[1])}; softplus in place of ReLU"]
+    images = len(vn.mnist(run)[0][1])
+    count = min(run.settings["kappa_rows"], images)
+    notes = [f"kappa from {count} training images, scaled to all {images}; softplus in place of ReLU"]
     return Outcome(rows, checks, {"runs": ones}, notes)
 
 
-def _one(run: Run, seed: int, train: vn.Arrays, test: vn.Arrays) -> dict[str, Any]:
+def _one(run: Run, seed: int) -> dict[str, Any]:
+    train, test = vn.mnist(run)
     watch = _watch(run, train, test)
     model, records = vn.train_lenet(run, "mnist-softplus", seed, train, watch=watch)
     noted = [(record["epoch"], record["kappa"]) for record in records if "kappa" in record]

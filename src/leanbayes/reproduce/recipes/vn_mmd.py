@@ -23,7 +23,7 @@ _ERRORS = 5.0
 
 def measure(run: Run) -> Outcome:
     """The bound and the distance itself for the first dense layer, and what dropping its means does to predictions."""
-    found = run.each_seed(lambda seed: _one(run, seed))
+    found = run.each_seed(_one)
     weights = found[0]["weights"]
     # Where sqrt(2 D / (pi alpha)) falls below 2, beyond which no distance lies.
     useful = math.log(weights / (2 * math.pi))

@@ -20,10 +20,7 @@ _NAMES = {"mnist-dropout": "dropout", "mnist-all-layers": "variance", "mnist-zer
 
 def measure(run: Run) -> Outcome:
     """Train dropout, layer-wise and zero-mean networks, and evaluate their layers' phases on the test images."""
-    train, test = vn.mnist(run)
-    found: dict[str, list[dict[str, Any]]] = {}
-    for name in _NAMES:
-        found[name] = run.each_seed(lambda seed, n=name: _one(run, n, seed, train, test), name)
+    found = run.each_seed_of(_one, _NAMES)
     rows = [row for name in _NAMES for row in _accuracy_rows(name, found[name])]
     layerwise, zero = found["mnist-all-layers"], found["mnist-zero-mean"]
     alphas = {layer: [one["log_alpha"][layer] for one in layerwise] for layer in _LAYERS}
@@ -52,7 +49,8 @@ def measure(run: Run) -> Outcome:
     return Outcome(rows, checks, figure, notes=_notes(run))
 
 
-def _one(run: Run, name: str, seed: int, train: vn.Arrays, test: vn.Arrays) -> dict[str, Any]:
+def _one(run: Run, name: str, seed: int) -> dict[str, Any]:
+    train, test = vn.mnist(run)
     watched = name == "mnist-all-layers"
     watch = vn.watch_phases(test, "dense1", run.settings["epochs"]) if watched else None
     model, records = vn.train_lenet(run, name, seed, train, watch=watch)

@@ -18,11 +18,7 @@ _NETWORKS = {"gaussian": "mnist-zero-mean", "bernoulli": "mnist-bernoulli", "uni
 
 def measure(run: Run) -> Outcome:
     """Train a variance layer with each kind of noise."""
-    train, test = vn.mnist(run)
-    found = {
-        kind: run.each_seed(lambda seed, n=name: _one(run, n, seed, train, test), kind)
-        for kind, name in _NETWORKS.items()
-    }
+    found = run.each_seed_of(_one, _NETWORKS)
     rows = []
     for kind, ones in found.items():
         rows.append(Row(kind, "accuracy of 20 samples, %", _PUBLISHED[kind], [one["averaged"] for one in ones]))
@@ -41,8 +37,9 @@ def measure(run: Run) -> Outcome:
     return Outcome(rows, [check], {"found": found}, notes)
 
 
-def _one(run: Run, name: str, seed: int, train: vn.Arrays, test: vn.Arrays) -> dict[str, float]:
-    model, _ = vn.train_lenet(run, name, seed, train, epochs=run.settings["epochs"])
+def _one(run: Run, kind: str, seed: int) -> dict[str, float]:
+    train, test = vn.mnist(run)
+    model, _ = vn.train_lenet(run, _NETWORKS[kind], seed, train, epochs=run.settings["epochs"])
     drawn = phases(model, *test, samples=run.settings["samples"]).drawn
     return {"averaged": 100 * drawn.accuracy, "one": 100 * drawn.sample_accuracy}
 

@@ -36,8 +36,7 @@ _METRICS = {
 
 def measure(run: Run) -> Outcome:
     """Train each parameterisation and take its bound on the training images."""
-    train, test = vn.mnist(run)
-    found = {name: run.each_seed(lambda seed, n=name: _one(run, n, seed, train, test), name) for name in _PUBLISHED}
+    found = run.each_seed_of(_one, _PUBLISHED)
     rows = [
         Row(_title(name), text, published, [one[key] for one in found[name]])
         for name, values in _PUBLISHED.items()
@@ -63,7 +62,8 @@ def _title(name: str) -> str:
     return _TITLES.get(name, name)
 
 
-def _one(run: Run, name: str, seed: int, train: vn.Arrays, test: vn.Arrays) -> dict[str, float]:
+def _one(run: Run, name: str, seed: int) -> dict[str, float]:
+    train, test = vn.mnist(run)
     model, _ = vn.train_lenet(run, f"mnist-{name}", seed, train)
     fitted = phases(model, *train, samples=5, layers=["dense1"])
     tested = phases(model, *test, samples=run.settings["samples"], layers=["dense1"])

@@ -7,7 +7,7 @@ from typing import Any
 
 from leanbayes.reproduce.recipe import Recipe, register
 from leanbayes.reproduce.recipes import _vn_networks as vn
-from leanbayes.reproduce.recipes._vgg import schedule, transition_checks, vgg_scores
+from leanbayes.reproduce.recipes._vgg import on_cifar10, schedule, transition_checks
 from leanbayes.reproduce.result import Outcome, Row
 from leanbayes.reproduce.run import Run
 
@@ -16,10 +16,10 @@ _PRIORS = {"log-uniform": "vgg-log-uniform", "Student-t": "vgg-student", "ARD": 
 
 def measure(run: Run) -> Outcome:
     """Train the VGG-like network under each prior."""
-    train, test = vn.cifar10(run)
+    found = run.each_seed_of(on_cifar10, _PRIORS.values())
     rows, checks, figure = [], [], {}
     for prior, name in _PRIORS.items():
-        ones = run.each_seed(lambda seed, n=name: vgg_scores(run, n, seed, train, test), name)
+        ones = found[name]
         rows.append(Row(prior, "accuracy of 20 samples, %", None, [one["averaged"] for one in ones]))
         rows.append(Row(prior, "accuracy of mean propagation, %", None, [one["mean"] for one in ones]))
         rows.append(Row(prior, "smallest log alpha", None, [min(one["log_alpha"].values()) for one in ones]))

@@ -21,11 +21,8 @@ _LEAST = 0.95
 
 def measure(run: Run) -> Outcome:
     """Accuracy of 20 samples with the smallest standard deviations of dense1 removed."""
-    train, test = vn.mnist(run)
-    found = {
-        title: run.each_seed(lambda seed, n=name: _one(run, n, seed, train, test), name)
-        for title, name in _NETWORKS.items()
-    }
+    by_network = run.each_seed_of(_one, _NETWORKS.values())
+    found = {title: by_network[name] for title, name in _NETWORKS.items()}
     rows, checks = [], []
     for title, ones in found.items():
         reached = [_sparsity_without_loss(one) for one in ones]
@@ -42,7 +39,8 @@ def measure(run: Run) -> Outcome:
     return Outcome(rows, checks, {title: ones for title, ones in found.items()})
 
 
-def _one(run: Run, name: str, seed: int, train: vn.Arrays, test: vn.Arrays) -> dict[str, Any]:
+def _one(run: Run, name: str, seed: int) -> dict[str, Any]:
+    train, test = vn.mnist(run)
     model, _ = vn.train_lenet(run, name, seed, train)
     samples = run.settings["samples"]
     curve = pruning_curve(model, *test, sparsities=_SPARSITIES, layer="dense1", samples=samples)

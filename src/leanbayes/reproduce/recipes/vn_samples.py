@@ -16,8 +16,7 @@ from leanbayes.reproduce.run import Run
 
 def measure(run: Run) -> Outcome:
     """Accuracies of single draws, each one network for all test images, and of the average of all of them."""
-    train, test = vn.mnist(run)
-    ones = run.each_seed(lambda seed: _one(run, seed, train, test))
+    ones = run.each_seed(_one)
     count = run.settings["draws"]
     rows = [
         Row("single draws", "mean accuracy, %", None, [sum(one["draws"]) / len(one["draws"]) for one in ones]),
@@ -30,7 +29,8 @@ def measure(run: Run) -> Outcome:
     return Outcome(rows, [check], {"draws": ones[0]["draws"], "averaged": [one["averaged"] for one in ones]})
 
 
-def _one(run: Run, seed: int, train: vn.Arrays, test: vn.Arrays) -> dict[str, Any]:
+def _one(run: Run, seed: int) -> dict[str, Any]:
+    train, test = vn.mnist(run)
     model, _ = vn.train_lenet(run, "mnist-all-layers", seed, train)
     device = next(model.parameters()).device
     x, y = test[0].to(device), test[1].to(device)

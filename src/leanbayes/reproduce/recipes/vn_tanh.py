@@ -43,10 +43,10 @@ _ODD = "dense1, no shift (control)"
 
 def measure(run: Run) -> Outcome:
     """Train LeNet-5 with tanh and no offsets, with none, one or two variance layers."""
-    train, test = vn.mnist(run)
+    found = run.each_seed_of(_one, _NETWORKS.values())
     rows, checks, figure = [], [], {}
     for layers, name in _NETWORKS.items():
-        ones = run.each_seed(lambda seed, n=name: _one(run, n, seed, train, test), name)
+        ones = found[name]
         one, averaged = [value["one"] for value in ones], [value["averaged"] for value in ones]
         rows.append(Row(f"variance layers: {layers}", "accuracy of one sample, %", _PUBLISHED[layers][0], one))
         rows.append(Row(f"variance layers: {layers}", "accuracy of 20 samples, %", _PUBLISHED[layers][1], averaged))
@@ -56,7 +56,8 @@ def measure(run: Run) -> Outcome:
     return Outcome(rows, checks, figure, _NOTES)
 
 
-def _one(run: Run, name: str, seed: int, train: vn.Arrays, test: vn.Arrays) -> dict[str, float]:
+def _one(run: Run, name: str, seed: int) -> dict[str, float]:
+    train, test = vn.mnist(run)
     model, _ = vn.train_lenet(run, name, seed, train)
     if vn.VARIANTS[name].method is None:
         scores = vn.dropout_accuracies(model, test, run.settings["samples"])

@@ -28,7 +28,7 @@ _REPEATS = 0.9
 
 def measure(run: Run) -> Outcome:
     """One network per seed: how well it does, and which of the two kinds of code its bottleneck found."""
-    found = run.each_seed(lambda seed: _network(run, seed))
+    found = run.each_seed(_network)
     good = {kind: [n for n in found if n["kind"] == kind and n["averaged"] > _GOOD] for kind in (SAME, DIFFERENT)}
     rows = [
         Row("all networks", "accuracy of 100 samples, %", "near perfect", [n["averaged"] for n in found]),
