@@ -22,7 +22,7 @@ import leanbayes as lb
 from leanbayes.models import create
 from leanbayes.report.content import parse
 from leanbayes.report.summary import summarise
-from leanbayes.reproduce.ledger import LEDGER
+from leanbayes.reproduce.ledger import LEDGER, SYSTEMS
 from leanbayes.reproduce.page import results_page
 from leanbayes.reproduce.result import HOLDS, published, read_result, spread
 
@@ -96,6 +96,21 @@ def _mean_and_spread(values: list[float], form: str) -> str:
 def results() -> str:
     """Published figures beside those in results/."""
     return results_page(ROOT / "results", "../results/")
+
+
+def reproduced_text() -> str:
+    """How many published figures and tables were run, and which of them fall short."""
+    found = {id: read_result(ROOT / f"results/{id}.json") for id in LEDGER}
+    lines = ["| paper | figures and tables | run | hold | fall short | on generated data |"]
+    lines.append("|---|---:|---:|---:|---|---|")
+    for prefix, title in SYSTEMS.items():
+        ids = [id for id in found if id.split("-")[0] == prefix]
+        results = {id: found[id] for id in ids if found[id] is not None}
+        short = [f"`{id}`" for id, result in results.items() if result["verdict"] != HOLDS]
+        generated = [f"`{id}`" for id, r in results.items() if any(n.startswith("generated") for n in r["notes"])]
+        cells = [len(ids), len(results), len(results) - len(short), ", ".join(short), ", ".join(generated)]
+        lines.append(f"| {title} | {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
 
 
 ONE, MEANS, MANY = "accuracy of one sample, %", "accuracy of mean propagation, %", "accuracy of 20 samples, %"
@@ -343,6 +358,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "resnet18": resnet18_table,
     "digits": digits_table,
     "results": results,
+    "reproduced": reproduced_text,
     "variance-transition": transition_text,
     "variance-mmd": mmd_text,
     "variance-kappa": kappa_text,
