@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from leanbayes.reproduce import LegOver
-from leanbayes.training import OutputError
+from leanbayes.training import OutputError, TrainConfig
+from tests.reproduce.conftest import examples, network
 
 
 def weights(model):
@@ -75,6 +76,11 @@ def write_process(run, number):
     return {"process": os.getpid(), "threads": torch.get_num_threads(), "number": number}
 
 
+def train_network(run, seed):
+    config = TrainConfig(epochs=4, batch_size=16)
+    return len(run.trained("net", seed, network, examples(), config)[1])
+
+
 def write_name(run, name, seed):
     return [name, seed, os.getpid()]
 
@@ -114,6 +120,13 @@ class TestUnits:
             run.units(write_process, self.PIECES)
         assert len(make_run().units(lambda run, number: number, self.PIECES)) == 3
         assert isinstance(make_run().unit("piece0", lambda: None), dict)
+
+    def test_a_leg_ends_within_a_training_of_another_process(self, make_run):
+        for _ in range(3):
+            with pytest.raises(LegOver):
+                make_run(workers=2, limit_s=1e-9).each_seed(train_network)
+        # Each leg has done one of the four epochs.
+        assert make_run(workers=2, limit_s=1e-9).each_seed(train_network) == [4]
 
     def test_an_error_comes_through_and_loses_nothing(self, make_run):
         with pytest.raises(ValueError, match="a number below 0"):

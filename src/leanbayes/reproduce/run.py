@@ -272,7 +272,7 @@ class _Piece:
 
 
 def _do_piece(piece: _Piece) -> None:
-    piece.run.leg = Leg()  # whoever began the piece had the time
+    piece.run.leg.worked = False  # this process does something before the leg ends, as any does
     piece.run.progress = False  # bars of several processes would write over each other
     piece.run.unit(piece.name, lambda: piece.work(piece.run, *piece.arguments))
 
