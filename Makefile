@@ -15,10 +15,11 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
 
 setup: $(STAMP)
 
-# Runs again only when the dependencies change; the package itself is installed in editable mode.
+# Runs again only when the dependencies change; the package itself is installed in editable mode. Modules are compiled
+# when they are first imported, as most of them never are.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[transformers,demo,docs,test,lint]"
+	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e ".[transformers,demo,docs,test,lint]"
 	touch $@
 
 # Each run gets a folder of its own, named after the time.
