@@ -12,20 +12,7 @@ import torch
 from leanbayes.reproduce import LegOver
 from leanbayes.training import OutputError, TrainConfig
 from tests.reproduce.conftest import examples, network
-
-
-def weights(model):
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def assert_same(first, second):
-    assert first.keys() == second.keys()
-    for name, value in first.items():
-        assert torch.equal(value, second[name]), name
-
-
-def without_times(records):
-    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+from tests.training.problems import assert_same, weights, without_times
 
 
 class TestUnit:
