@@ -100,11 +100,11 @@ class Run:
         Returns:
             The data set.
         """
-        if self._source != "real":
+        real = self._source == "real"
+        if not real:
             self.note("generated data")
         key = json.dumps([name, rows, options], sort_keys=True)
         if key not in self._loaded:
-            real = self._source == "real"
             found = load(name, self.data, **options) if real else generate.dataset(name, rows=rows, **options)
             self._loaded[key] = found
         return self._loaded[key]
