@@ -24,7 +24,7 @@ from leanbayes.report.content import parse
 from leanbayes.report.summary import summarise
 from leanbayes.reproduce.ledger import LEDGER, SYSTEMS
 from leanbayes.reproduce.page import results_page
-from leanbayes.reproduce.result import HOLDS, published, read_result, spread
+from leanbayes.reproduce.result import HOLDS, on_generated_data, published, read_result, spread
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "docs/index.md", "docs/methods.md", "docs/results.md", "docs/variance-layers.md")
@@ -107,7 +107,7 @@ def reproduced_text() -> str:
         ids = [id for id in found if id.split("-")[0] == prefix]
         results = {id: found[id] for id in ids if found[id] is not None}
         short = [f"`{id}`" for id, result in results.items() if result["verdict"] != HOLDS]
-        generated = [f"`{id}`" for id, r in results.items() if any(n.startswith("generated") for n in r["notes"])]
+        generated = [f"`{id}`" for id, result in results.items() if on_generated_data(result)]
         cells = [len(ids), len(results), len(results) - len(short), ", ".join(short), ", ".join(generated)]
         lines.append(f"| {title} | {' | '.join(map(str, cells))} |")
     return "\n".join(lines)

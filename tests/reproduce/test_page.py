@@ -4,7 +4,7 @@ import json
 
 from leanbayes.reproduce import execute
 from leanbayes.reproduce.page import results_page
-from tests.reproduce.conftest import make_recipe
+from tests.reproduce.conftest import make_recipe, quick
 
 BENCHMARK = {
     "id": "bench-predict-loop",
@@ -41,6 +41,17 @@ def test_a_result_that_holds_says_so(tmp_path):
     execute(make_recipe(limit=1.0), work=tmp_path / "work", out=tmp_path)
     page = results_page(tmp_path, "")
     assert "A title. **Holds.**" in page and "- yes: the first" in page and "![" not in page
+
+
+def test_a_result_on_generated_data_says_so_beside_its_verdict(tmp_path):
+    def measure(run):
+        run.load("mnist", rows=(40, 20))
+        return quick(run)
+
+    execute(make_recipe(measure=measure), preset="smoke", work=tmp_path / "work", out=tmp_path)
+    execute(make_recipe("vn-kl"), work=tmp_path / "work", out=tmp_path)
+    page = results_page(tmp_path, "")
+    assert "**Falls short:** it is not below. **On generated data,**" in page and page.count("On generated data") == 1
 
 
 def test_benchmarks_are_tables_of_ratios(tmp_path):

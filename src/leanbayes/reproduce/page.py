@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from leanbayes.reproduce.ledger import LEDGER, SYSTEMS
-from leanbayes.reproduce.result import HOLDS, published, read_result, spread
+from leanbayes.reproduce.result import HOLDS, on_generated_data, published, read_result, spread
 
 BENCHMARKS = {
     "bench-predict-loop": "Prediction with many samples against a loop over samples",
@@ -49,6 +49,8 @@ def _result(result: dict[str, Any], folder: Path, images: str) -> str:
     """One result: verdict, figures, checks, how it was made, picture."""
     id = result["id"]
     verdict = "**Holds.**" if result["verdict"] == HOLDS else f"**Falls short:** {result['gap']}."
+    if on_generated_data(result):
+        verdict += " **On generated data,** so that no figure can be compared with the published one."
     rows = [
         (row["name"], row["metric"], published(row["published"]), spread(row["measured"]), str(len(row["measured"])))
         for row in result["rows"]

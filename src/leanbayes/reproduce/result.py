@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,11 @@ def read_result(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) and "verdict" in value else None
+
+
+def on_generated_data(result: Mapping[str, Any]) -> bool:
+    """Whether a result was measured on generated data, as its notes must say, so that no figure is comparable."""
+    return any(note.startswith("generated") for note in result["notes"])
 
 
 def spread(values: Sequence[float | None]) -> str:
