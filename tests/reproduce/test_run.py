@@ -120,6 +120,25 @@ class TestUnits:
             make_run(workers=2).units(write_process, {"piece0": (0,), "bad": (-1,)})
         assert make_run().unit("piece0", lambda: None)["number"] == 0
 
+    def test_processes_end_with_the_one_that_began_them(self):
+        script = """
+import time
+from leanbayes.reproduce.workers import in_processes
+
+def pieces():
+    yield 0
+    yield 600
+    print("begun", flush=True)
+    yield 600
+
+if __name__ == "__main__":
+    in_processes(time.sleep, pieces(), 2, lambda: None)
+"""
+        parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+        assert parent.stdout is not None and parent.stdout.readline() == "begun\n"
+        parent.kill()
+        parent.communicate(timeout=60)  # ends when no process holds the pipe any more
+
 
 def test_data_are_read_once_and_do_not_travel(make_run):
     run = make_run(preset="smoke")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from typing import TypeVar
@@ -25,7 +27,7 @@ def in_processes(
     """
     # Not by a fork, which would copy the locks of torch's threads in whatever state they are.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin) as pool:
         running: set[Future[object]] = set()
         for piece in pieces:
             before_each()
@@ -41,3 +43,16 @@ def _without_finished(running: set[Future[object]]) -> set[Future[object]]:
     for future in finished:
         future.result()
     return set(rest)
+
+
+def _begin() -> None:
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that began it was killed: nobody waits for its work any more."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
