@@ -123,7 +123,11 @@ VARIANCE: dict[str, tuple[str, list[tuple[str, str, str]], dict[str, str]]] = {
         [
             ("vn-mnist", "dropout", "LeNet-5 on MNIST, dropout"),
             ("vn-mnist", "variance", "LeNet-5 on MNIST, variational dropout in all layers"),
-            ("vn-mnist", "zero-mean", "LeNet-5 on MNIST, `dense1` a variance layer from the start"),
+            (
+                "vn-mnist",
+                "zero-mean",
+                "LeNet-5 on MNIST, the same, but `dense1` a variance layer from the start, \\|x\\| behind it",
+            ),
             ("vn-cifar10", "dropout", "VGG-like network on CIFAR-10, dropout"),
             ("vn-cifar10", "variance", "VGG-like network on CIFAR-10, variational dropout in four layers"),
         ],

@@ -12,7 +12,7 @@ def at_least(text: str, values: Sequence[float], limit: float, unit: str = "") -
     """The mean over seeds is at least a limit."""
     mean = fmean(values)
     return Check(
-        f"{text}: at least {limit:g}{unit}", mean >= limit, f"{text}: {mean:.4g}{unit}, {limit - mean:.3g} short"
+        f"{text}: at least {limit:g}{unit}", mean >= limit, f"{text}: {mean:.5g}{unit}, {limit - mean:.3g} short"
     )
 
 
@@ -20,14 +20,14 @@ def at_most(text: str, values: Sequence[float], limit: float, unit: str = "") ->
     """The mean over seeds is at most a limit."""
     mean = fmean(values)
     return Check(
-        f"{text}: at most {limit:g}{unit}", mean <= limit, f"{text}: {mean:.4g}{unit}, {mean - limit:.3g} above"
+        f"{text}: at most {limit:g}{unit}", mean <= limit, f"{text}: {mean:.5g}{unit}, {mean - limit:.3g} above"
     )
 
 
 def every(text: str, values: Sequence[float], low: float, high: float, unit: str = "") -> Check:
     """All values lie between two limits."""
     off = [value for value in values if not low <= value <= high]
-    shown = ", ".join(f"{value:.4g}{unit}" for value in off)
+    shown = ", ".join(f"{value:.5g}{unit}" for value in off)
     return Check(
         f"{text}: from {low:g} to {high:g}{unit}", not off, f"{text}: {shown} outside {low:g} to {high:g}{unit}"
     )

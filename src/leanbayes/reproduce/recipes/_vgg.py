@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import leanbayes as lb
 from leanbayes.analysis import phases
 from leanbayes.reproduce.recipes import _vn_networks as vn
 from leanbayes.reproduce.recipes._checks import at_least, at_most, every
@@ -16,6 +17,10 @@ _METRICS = {
     "mean": "accuracy of mean propagation, %",
     "averaged": "accuracy of 20 samples, %",
 }
+DROPOUT_IS_DRAWN = (
+    "samples of the variance network draw the dropout of its other layers, too, as those of the dropout network do: "
+    "the published accuracies of one sample are alike"
+)
 _WATCHED = "classifier.dense1"
 
 
@@ -25,7 +30,9 @@ def vgg_scores(run: Run, name: str, seed: int, train: vn.Arrays, test: vn.Arrays
     watch = vn.watch_phases(test, _WATCHED, run.settings["epochs"]) if random else None
     model, records = vn.train_vgg(run, name, seed, train, key=key, watch=watch)
     if not random:
-        return vn.dropout_accuracies(model, test, run.settings["samples"])
+        return vn.accuracies(model, test, run.settings["samples"])
+    with lb.sampling(mean=lb.named(vn.VGG_DROPOUT)):
+        weights_alone = vn.accuracies(model, test, run.settings["samples"])
     report = phases(model, *test, samples=run.settings["samples"], batch_size=256).to_dict()
     together = report["together"]
     return {
@@ -33,6 +40,7 @@ def vgg_scores(run: Run, name: str, seed: int, train: vn.Arrays, test: vn.Arrays
         "averaged": 100 * report["drawn"]["accuracy"],
         "mean": 100 * together["mean"]["accuracy"],
         "zero_mean": 100 * together["zero_mean"]["accuracy"],
+        "weights_alone": {key: weights_alone[key] for key in ("one", "averaged")},
         "permuted": 100 * together["permuted"]["accuracy"],
         "log_alpha": {layer["name"]: layer["log_alpha"] for layer in report["layers"]},
         "curves": vn.curves(records, together=True),
@@ -50,9 +58,9 @@ def transition_checks(title: str, ones: list[dict[str, Any]], chance: float) -> 
     losses = [one["averaged"] - one["zero_mean"] for one in ones]
     return [
         every(f"{title}: log alpha of all noisy layers", alphas, 5.0, 20.0),
-        at_most(f"{title}: mean propagation", [one["mean"] for one in ones], 1.5 * chance, " %"),
+        at_most(f"{title}: mean propagation", [one["mean"] for one in ones], 1.2 * chance, " %"),
         at_most(f"{title}: accuracy lost by dropping the means", losses, 0.3, " points"),
-        at_most(f"{title}: accuracy with permuted deviations", [one["permuted"] for one in ones], 5 * chance, " %"),
+        at_most(f"{title}: accuracy with permuted deviations", [one["permuted"] for one in ones], 3 * chance, " %"),
     ]
 
 
@@ -75,11 +83,16 @@ def table(
     for layer in ones[0]["log_alpha"]:
         about = "> 12" if layer == _WATCHED else "> 15"
         rows.append(Row(f"variance, {layer}", "log alpha", about, [one["log_alpha"][layer] for one in ones]))
+    for key in ("one", "averaged"):
+        rows.append(Row("variance, dropout off", _METRICS[key], None, [one["weights_alone"][key] for one in ones]))
     rows.append(Row("variance, zero-mean", _METRICS["averaged"], None, [one["zero_mean"] for one in ones]))
     rows.append(Row("variance, permuted deviations", _METRICS["averaged"], None, [one["permuted"] for one in ones]))
     checks = [at_least("variance: 20 samples", [one["averaged"] for one in ones], least, " %")]
     checks += transition_checks("variance", ones, chance)
-    notes = [f"accuracies during training are those of the first 2000 test images with 5 samples; {schedule(run)}"]
+    notes = [
+        f"accuracies during training are those of the first 2000 test images with 5 samples; {schedule(run)}",
+        DROPOUT_IS_DRAWN,
+    ]
     return Outcome(rows, checks, {"curves": ones[0]["curves"]}, notes)
 
 

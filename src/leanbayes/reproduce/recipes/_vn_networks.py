@@ -58,6 +58,7 @@ CIFAR_PRESETS: dict[str, dict[str, Any]] = {
 }
 SEEDS = {"smoke": (0,), "short": (0, 1, 2), "paper": (0, 1, 2)}
 _VGG_LAYERS = ("features.block5.conv*", "classifier.dense1")
+VGG_DROPOUT = "*.drop?"
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,13 @@ class Variant:
     Attributes:
         network: Name of the model.
         options: Its options.
-        method: The method of the chosen layers, None for a plain network.
+        method: The method of the chosen layers, or methods by layer; None for a plain network.
         where: Names of the layers; all where empty.
         shares_alpha: Whether log alphas are few, so that they take the learning rate of their own.
     """
 
     network: str
-    method: lb.Method | None
+    method: lb.Method | Mapping[str, lb.Method] | None
     where: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     shares_alpha: bool = False
@@ -86,13 +87,17 @@ class Variant:
         return lb.bayesianize(net, self.method, where=lb.named(*self.where) if self.where else None)
 
 
-def _lenet(method: lb.Method, *where: str, shares_alpha: bool = False, **options: Any) -> Variant:
+def _lenet(
+    method: lb.Method | Mapping[str, lb.Method], *where: str, shares_alpha: bool = False, **options: Any
+) -> Variant:
     return Variant("lenet5", method, where, {"batch_norm": "dense"} | options, shares_alpha)
 
 
 def _vgg(prior: lb.Prior) -> Variant:
-    method = lb.VariationalDropout(prior=prior, init_log_alpha=-10)
-    return Variant("vgg_like", method, _VGG_LAYERS, {"last_dropout": False}, shares_alpha=True)
+    # Dropout stays where weights are not noisy, and is drawn in samples as in the dropout network.
+    methods: dict[str, lb.Method] = {VGG_DROPOUT: lb.MCDropout(p=None)}
+    methods |= dict.fromkeys(_VGG_LAYERS, lb.VariationalDropout(prior=prior, init_log_alpha=-10))
+    return Variant("vgg_like", methods, options={"last_dropout": False}, shares_alpha=True)
 
 
 def _tanh(*where: str, batch_norm: str = "dense") -> Variant:
@@ -106,6 +111,9 @@ VARIANTS: dict[str, Variant] = {
     "mnist-zero-mean": _lenet(lb.VarianceLayer(), "dense1"),
     # A ReLU after weights without means drops half of the units at random; the preprint spares the network that noise.
     "mnist-zero-mean-abs": _lenet(lb.VarianceLayer(), "dense1", dense_activation="abs"),
+    "mnist-zero-mean-all-layers": _lenet(
+        {"dense1": lb.VarianceLayer(), "*": lb.VariationalDropout()}, dense_activation="abs"
+    ),
     "mnist-layer": _lenet(lb.VariationalDropout(), "dense1", shares_alpha=True),
     "mnist-neuron": _lenet(lb.VariationalDropout(share="neuron"), "dense1", shares_alpha=True),
     "mnist-weight": _lenet(lb.VariationalDropout(share="weight"), "dense1"),
@@ -259,7 +267,7 @@ def draw_curves(axes: Any, curve: Mapping[str, list[float]], title: str) -> Any:
     return other
 
 
-def dropout_accuracies(model: nn.Module, test: Arrays, samples: int) -> dict[str, float]:
+def accuracies(model: nn.Module, test: Arrays, samples: int) -> dict[str, float]:
     """Accuracies of one sample, of several averaged, and of the means, in percent."""
     x, y = test
     device = next(model.parameters()).device

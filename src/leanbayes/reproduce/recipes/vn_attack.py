@@ -14,11 +14,12 @@ import leanbayes as lb
 from leanbayes.analysis import attack_curve
 from leanbayes.reproduce.recipe import Recipe, register
 from leanbayes.reproduce.recipes import _vn_networks as vn
-from leanbayes.reproduce.recipes._vgg import schedule
+from leanbayes.reproduce.recipes._vgg import DROPOUT_IS_DRAWN, schedule
 from leanbayes.reproduce.result import Check, Outcome, Row
 from leanbayes.reproduce.run import Run
 
 _MEMBERS = 5
+_SAMPLES = 10
 _KINDS = ("vgg-dropout", "vgg-log-uniform")
 
 
@@ -56,8 +57,9 @@ def measure(run: Run) -> Outcome:
     checks = [_resists(found, a, b) for a, b in pairs] + [_hesitates(found, a, b) for a, b in pairs]
     notes = [
         f"{run.settings['images']} test images, each with a random wrong class as target; steps of 0.5 on pixels 0-255",
-        f"10 samples; ensembles of {_MEMBERS} networks, {schedule(run)}",
+        f"{_SAMPLES} samples in all, also of the variance ensemble; ensembles of {_MEMBERS} networks, {schedule(run)}",
         "the deterministic network is the dropout network with dropout off, and the deep ensemble five of these",
+        DROPOUT_IS_DRAWN,
     ]
     return Outcome(rows, checks, found, notes)
 
@@ -79,18 +81,19 @@ def _attack(run: Run) -> dict[str, Any]:
     shift = torch.randint(1, classes, (len(y),), generator=torch.Generator().manual_seed(run.seeds[0])).to(device)
     target = (y + shift) % classes
     means = [lb.point_estimate(copy.deepcopy(network)) for network in dropout]
+    # Each with as many draws in all, where there is something to draw.
     networks = {
-        "deterministic": means[0],
-        "dropout": dropout[0],
-        "deep ensemble": Members(means),
-        "variance": variance[0],
-        "variance ensemble": Members(variance),
+        "deterministic": (means[0], 1),
+        "dropout": (dropout[0], _SAMPLES),
+        "deep ensemble": (Members(means), 1),
+        "variance": (variance[0], _SAMPLES),
+        "variance ensemble": (Members(variance), max(1, _SAMPLES // len(variance))),
     }
     steps = run.settings["steps"]
     found = {}
-    for name, network in networks.items():
-        curve = attack_curve(network, x, target, steps=steps, samples=10, seed=run.seeds[0]).to_dict()
-        clean = torch.cat([lb.predict(network, part, 10, seed=0).label for part in x.split(256)])
+    for name, (network, samples) in networks.items():
+        curve = attack_curve(network, x, target, steps=steps, samples=samples, seed=run.seeds[0]).to_dict()
+        clean = torch.cat([lb.predict(network, part, samples, seed=0).label for part in x.split(256)])
         found[name] = {"accuracy": float((clean == y).float().mean())} | {
             key: curve[key] for key in ("success", "entropy")
         }

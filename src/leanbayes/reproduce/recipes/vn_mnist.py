@@ -15,14 +15,14 @@ from leanbayes.reproduce.run import Run
 _LAYERS = ("conv1", "conv2", "dense1", "dense2")
 # Accuracy of one sample, mean propagation and 20 samples in the paper.
 _PUBLISHED = {"mnist-dropout": (99.1, 99.4, 99.4), "mnist-all-layers": (98.2, 11.3, 99.3)}
-_NAMES = {"mnist-dropout": "dropout", "mnist-all-layers": "variance", "mnist-zero-mean": "zero-mean"}
+_NAMES = {"mnist-dropout": "dropout", "mnist-all-layers": "variance", "mnist-zero-mean-all-layers": "zero-mean"}
 
 
 def measure(run: Run) -> Outcome:
     """Train dropout, layer-wise and zero-mean networks, and evaluate their layers' phases on the test images."""
     found = run.each_seed_of(_one, _NAMES)
     rows = [row for name in _NAMES for row in _accuracy_rows(name, found[name])]
-    layerwise, zero = found["mnist-all-layers"], found["mnist-zero-mean"]
+    layerwise, zero = found["mnist-all-layers"], found["mnist-zero-mean-all-layers"]
     alphas = {layer: [one["log_alpha"][layer] for one in layerwise] for layer in _LAYERS}
     rows += [
         Row(f"variance, {layer}", "log alpha", 6.9 if layer == "dense1" else None, alphas[layer]) for layer in _LAYERS
@@ -43,7 +43,7 @@ def measure(run: Run) -> Outcome:
         at_least("20 samples of the zero-mean network", _of(zero, "averaged"), 99.2, " %"),
         every("mean propagation of the zero-mean network", _of(zero, "mean"), 8.0, 12.0, " %"),
         at_most("accuracy lost by dropping the means of dense1", losses, 0.1, " points"),
-        at_most("accuracy with the deviations of dense1 permuted", _of(layerwise, "permuted"), 60.0, " %"),
+        at_most("accuracy with the deviations of dense1 permuted", _of(layerwise, "permuted"), 20.0, " %"),
     ]
     figure = {"curves": layerwise[0]["curves"]}
     return Outcome(rows, checks, figure, notes=_notes(run))
@@ -55,7 +55,7 @@ def _one(run: Run, name: str, seed: int) -> dict[str, Any]:
     watch = vn.watch_phases(test, "dense1", run.settings["epochs"]) if watched else None
     model, records = vn.train_lenet(run, name, seed, train, watch=watch)
     if name == "mnist-dropout":
-        return vn.dropout_accuracies(model, test, run.settings["samples"])
+        return vn.accuracies(model, test, run.settings["samples"])
     report = phases(model, *test, samples=run.settings["samples"]).to_dict()
     layers = {layer["name"]: layer for layer in report["layers"]}
     scores = layers["dense1"]["scores"]
@@ -85,7 +85,11 @@ def _accuracy_rows(name: str, ones: list[dict[str, Any]]) -> list[Row]:
 
 
 def _notes(run: Run) -> list[str]:
-    notes = ["the first dense layer is followed by batch normalisation, as in the published code"]
+    notes = [
+        "the first dense layer is followed by batch normalisation, as in the published code",
+        "zero-mean: the first dense layer has no means and |x| after it (preprint, appendix D), the others are as in "
+        "the variance network; all of it learns at the published rate",
+    ]
     if run.preset == "short":
         notes.append(
             f"half the published epochs, but for the zero-mean network; log alpha has a learning rate of "

@@ -7,7 +7,7 @@ from typing import Any
 
 from leanbayes.reproduce.recipe import Recipe, register
 from leanbayes.reproduce.recipes import _vn_networks as vn
-from leanbayes.reproduce.recipes._vgg import on_cifar10, schedule, transition_checks
+from leanbayes.reproduce.recipes._vgg import DROPOUT_IS_DRAWN, on_cifar10, schedule, transition_checks
 from leanbayes.reproduce.result import Outcome, Row
 from leanbayes.reproduce.run import Run
 
@@ -25,7 +25,7 @@ def measure(run: Run) -> Outcome:
         rows.append(Row(prior, "smallest log alpha", None, [min(one["log_alpha"].values()) for one in ones]))
         checks += transition_checks(prior, ones, 10.0)
         figure[prior] = ones[0]["curves"]
-    return Outcome(rows, checks, figure, [schedule(run)])
+    return Outcome(rows, checks, figure, [schedule(run), DROPOUT_IS_DRAWN])
 
 
 def draw(figure: Mapping[str, Any], canvas: Any) -> None:

@@ -60,7 +60,7 @@ def _one(run: Run, name: str, seed: int) -> dict[str, float]:
     train, test = vn.mnist(run)
     model, _ = vn.train_lenet(run, name, seed, train)
     if vn.VARIANTS[name].method is None:
-        scores = vn.dropout_accuracies(model, test, run.settings["samples"])
+        scores = vn.accuracies(model, test, run.settings["samples"])
         return {"one": scores["one"], "averaged": scores["averaged"]}
     drawn = phases(model, *test, samples=run.settings["samples"]).drawn
     return {"one": 100 * drawn.sample_accuracy, "averaged": 100 * drawn.accuracy}
