@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 import leanbayes as lb
+from leanbayes.convert import converters
 from leanbayes.nn import AttentionLayer, BayesianLayer, DropoutLayer, NormLayer, RecurrentLayer, WrappedLayer
 from leanbayes.nn._base import ConvertedLayer
 from tests.families import LAYERWISE, NOT_RECURRENT, everywhere
@@ -180,6 +181,12 @@ class Parametrised(nn.Module):
         self.lazy = nn.LazyLinear(4)
         self.bounded = nn.Embedding(4, 4, max_norm=1.0)
         self.sparse = nn.Embedding(4, 4, sparse=True)
+        self.masked = nn.Linear(4, 4)
+        self.masked.register_buffer("mask", torch.ones(4), persistent=False)
+        self.gated = nn.BatchNorm1d(4)
+        self.gated.register_parameter("gate", nn.Parameter(torch.ones(4)))
+        self.nested = nn.LSTM(4, 4)
+        self.nested.add_module("extra", nn.Linear(2, 2))
         self.plain = nn.Linear(4, 4)
 
 
@@ -190,6 +197,9 @@ REASONS = {
     "lazy": "it is lazy; run the model once first",
     "bounded": "max_norm rewrites its weight in place",
     "sparse": "sparse gradients need a plain weight",
+    "masked": "it holds mask beside its weights, which would be lost",
+    "gated": "it holds gate beside its weights, which would be lost",
+    "nested": "it holds extra.weight beside its weights, which would be lost",
 }
 
 
@@ -233,6 +243,25 @@ def test_a_subclass_with_a_forward_of_its_own_is_left_alone():
     assert converted(model) == ["1"]
     assert ("0", "Scaled", "Scaled defines a forward of its own") in model.leanbayes_report.left
     assert type(lb.point_estimate(model)[1]) is Same
+
+
+class Buffered(nn.Linear):
+    def __init__(self):
+        super().__init__(3, 3)
+        self.register_buffer("kept", torch.ones(3))
+
+
+def test_who_registers_a_type_knows_what_it_holds(monkeypatch):
+    monkeypatch.setattr(converters, "_CONVERTERS", dict(converters._CONVERTERS))
+
+    @lb.register_conversion(Buffered, kind="linear")
+    def convert(module, method, scope, path, batch_dim):
+        layer = BayesianLayer(module, method, batch_dim=batch_dim, scope=scope, path=path)
+        layer.register_buffer("kept", module.kept)
+        return layer
+
+    model = lb.bayesianize(nn.Sequential(Buffered()), lb.MeanField())
+    assert isinstance(model[0], BayesianLayer) and "0.kept" in model.state_dict()
 
 
 def test_a_lazy_module_that_has_run():

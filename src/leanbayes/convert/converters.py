@@ -49,11 +49,9 @@ def why_unservable(module: Any) -> str | None:
         return "its weight is parametrised"
     if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters()):
         return "it is lazy; run the model once first"
-    for module_type in type(module).__mro__:
-        if module_type in _CONVERTERS and type(module).forward is not module_type.forward:
-            return f"{type(module).__name__} defines a forward of its own"
-        if module_type in _CONVERTERS:
-            break
+    known = next((base for base in type(module).__mro__ if base in _CONVERTERS), None)
+    if known is not None and type(module).forward is not known.forward:
+        return f"{type(module).__name__} defines a forward of its own"
     if isinstance(module, NORMS) and getattr(module, "weight", None) is None:
         return "it has no scale and shift"
     if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
@@ -64,9 +62,24 @@ def why_unservable(module: Any) -> str | None:
     parameters = dict(module.named_parameters(remove_duplicate=False))
     if any(name not in parameters for name in _weight_names(module)):
         return "its weight is computed, not a parameter"
+    # Who registers a type of his own knows what it holds.
+    if known is None or known.__module__.startswith("torch."):
+        kind = "linear" if known is None else _CONVERTERS[known][0]
+        plain = {*_weight_names(module), *_OTHER_NAMES.get(kind, ("bias",))}
+        held = [*parameters, *dict(module.named_buffers()), *dict(module.named_children())]
+        for name in held:
+            if name not in plain:
+                return f"it holds {name} beside its weights, which would be lost"
     return None
 
 
+# What modules may hold beside their weights, by their kind.
+_OTHER_NAMES = {
+    "dropout": (),
+    "norm": ("bias", "running_mean", "running_var", "num_batches_tracked"),
+    "recurrent": ("bias_ih", "bias_hh"),
+    "attention": ("v_proj_weight", "in_proj_bias", "bias_k", "bias_v", "out_proj", "out_proj.bias"),
+}
 _NO_WEIGHT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
