@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from leanbayes.analysis import curvature, phases, pruning_curve
+from leanbayes.analysis import PruningCurve, curvature, phases, pruning_curve
 from leanbayes.reproduce.recipe import Recipe, register
 from leanbayes.reproduce.recipes import _vn_networks as vn
 from leanbayes.reproduce.recipes._checks import at_least
@@ -19,19 +19,24 @@ from leanbayes.training import EpochEnd
 _LAYER = "dense1"
 # Published: weights above it need their noise.
 _LOG10_KAPPA = 1.5
-_SPARSITIES = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
+_SPARSITIES = (0.5, 0.8, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99)
 _NO_LOSS = 0.1
+# Of log10 kappa: the first edge, the last, and the number of bins.
+_HISTOGRAM = (-8.0, 4.0, 60)
 
 
 def measure(run: Run) -> Outcome:
     """Train a softplus LeNet-5 whose first dense layer transits, and follow kappa of its weights."""
     ones = run.each_seed(_one)
+    removed = [100 * _without_loss(one["dense"], one["pruned"]) for one in ones]
+    replaced = [100 * _without_loss(one["dense"], one["means_kept"]) for one in ones]
     rows = [
         Row("weights above log10 kappa = 1.5, at first", "share, %", None, [100 * one["above"][0] for one in ones]),
         Row("weights above log10 kappa = 1.5, at the end", "share, %", None, [100 * one["above"][-1] for one in ones]),
         Row("mean propagation at the end", "accuracy, %", None, [one["mean"][-1] for one in ones]),
         Row("20 samples at the end", "accuracy, %", None, [one["dense"] for one in ones]),
-        Row("weights removed by kappa at no loss", "share, %", 98, [100 * _without_loss(one) for one in ones]),
+        Row("weights removed by kappa at no loss", "share, %", 98, removed),
+        Row("weights replaced by their means at no loss", "share, %", None, replaced),
     ]
     correlations = [_rank_correlation(one["above"], one["mean"]) for one in ones]
     rows.append(
@@ -42,11 +47,14 @@ def measure(run: Run) -> Outcome:
         Check(
             "weights above the threshold rise as mean accuracy falls", worst < 0, f"the rank correlation is {worst:.2f}"
         ),
-        at_least("weights removed by kappa at no loss", [100 * _without_loss(one) for one in ones], 95, " %"),
+        at_least("weights removed by kappa at no loss", removed, 95, " %"),
     ]
     images = len(vn.mnist(run)[0][1])
-    count = min(run.settings["kappa_rows"], images)
-    notes = [f"kappa from {count} training images, scaled to all {images}; softplus in place of ReLU"]
+    watched, pruned = (min(run.settings[name], images) for name in ("watch_rows", "prune_rows"))
+    notes = [
+        f"kappa from {watched} training images during training and from {pruned} in the end, scaled to all {images}; "
+        "softplus in place of ReLU"
+    ]
     return Outcome(rows, checks, {"runs": ones}, notes)
 
 
@@ -55,18 +63,21 @@ def _one(run: Run, seed: int) -> dict[str, Any]:
     watch = _watch(run, train, test)
     model, records = vn.train_lenet(run, "mnist-softplus", seed, train, watch=watch)
     noted = [(record["epoch"], record["kappa"]) for record in records if "kappa" in record]
-    kappa = _kappa(run, model, train)
-    curve = pruning_curve(
-        model, *test, sparsities=_SPARSITIES, by="kappa", layer=_LAYER, kappa=kappa, samples=run.settings["samples"]
+    kappa = _kappa(model, train, run.settings["prune_rows"])
+    options = {"sparsities": _SPARSITIES, "by": "kappa", "layer": _LAYER, "kappa": kappa}
+    pruned, means_kept = (
+        pruning_curve(model, *test, keep_means=keep, samples=run.settings["samples"], **options)
+        for keep in (False, True)
     )
     return {
         "epoch": [epoch for epoch, _ in noted],
         "above": [note["above"] for _, note in noted],
         "mean": [note["mean"] for _, note in noted],
         "log_alpha": [note["log_alpha"] for _, note in noted],
-        "dense": 100 * curve.dense.accuracy,
-        "pruned": {str(point.level): 100 * point.score.accuracy for point in curve.points},
-        "histogram": torch.histc(kappa[_LAYER].clamp_min(1e-12).log10().cpu(), 60, -8, 4).tolist(),
+        "histograms": [note["histogram"] for _, note in noted],
+        "dense": 100 * pruned.dense.accuracy,
+        "pruned": _accuracies(pruned),
+        "means_kept": _accuracies(means_kept),
     }
 
 
@@ -75,25 +86,37 @@ def _watch(run: Run, train: vn.Arrays, test: vn.Arrays) -> Callable[[EpochEnd], 
 
     def watch(event: EpochEnd) -> None:
         if event.record["epoch"] % every == 0:
-            kappa = _kappa(run, event.model, train)[_LAYER]
+            kappa = _kappa(event.model, train, run.settings["watch_rows"])[_LAYER]
             report = phases(event.model, test[0][:2000], test[1][:2000], samples=2, layers=[_LAYER])
             event.record["kappa"] = {
                 "above": float((kappa.log10() > _LOG10_KAPPA).float().mean()),
                 "mean": 100 * report.together.mean.accuracy,
                 "log_alpha": report.layers[0].log_alpha,
+                "histogram": _histogram(kappa),
             }
 
     return watch
 
 
-def _kappa(run: Run, model: nn.Module, train: vn.Arrays) -> dict[str, torch.Tensor]:
-    count = min(run.settings["kappa_rows"], len(train[1]))
+def _kappa(model: nn.Module, train: vn.Arrays, count: int) -> dict[str, torch.Tensor]:
+    """Kappa of the summed loss of all training images, estimated from some of them."""
+    count = min(count, len(train[1]))
     part = curvature(model, train[0][:count], train[1][:count], layer=_LAYER)
     return {name: value * (len(train[1]) / count) for name, value in part.items()}
 
 
-def _without_loss(one: Mapping[str, Any]) -> float:
-    kept = [float(level) for level, accuracy in one["pruned"].items() if one["dense"] - accuracy <= _NO_LOSS]
+def _histogram(kappa: torch.Tensor) -> list[float]:
+    """Weights by log10 kappa; those that are smaller count in the first bin, those that are larger in the last."""
+    low, high, bins = _HISTOGRAM
+    return torch.histc(kappa.log10().clamp(low, high).cpu(), bins, low, high).tolist()
+
+
+def _accuracies(curve: PruningCurve) -> dict[str, float]:
+    return {str(point.level): 100 * point.score.accuracy for point in curve.points}
+
+
+def _without_loss(dense: float, accuracies: Mapping[str, float]) -> float:
+    kept = [float(level) for level, accuracy in accuracies.items() if dense - accuracy <= _NO_LOSS]
     return max(kept, default=0.0)
 
 
@@ -105,27 +128,38 @@ def _rank_correlation(a: list[float], b: list[float]) -> float:
 
 
 def draw(figure: Mapping[str, Any], canvas: Any) -> None:
-    """The transition as mean accuracy and as curvature; the histogram of kappa; pruning."""
+    """The transition as mean accuracy and as curvature; kappa before, in and after it; weights without their noise."""
     left, middle, right = canvas.subplots(1, 3)
     other = left.twinx()
     for one in figure["runs"]:
         left.plot(one["epoch"], one["mean"], color="C0")
         other.plot(one["epoch"], [100 * value for value in one["above"]], color="C3")
-        middle.stairs(one["histogram"], torch.linspace(-8, 4, 61).tolist())
-        right.plot([100 * float(level) for level in one["pruned"]], list(one["pruned"].values()), "o-")
+        for key, style in (("pruned", "o-"), ("means_kept", "x--")):
+            right.plot([100 * float(level) for level in one[key]], list(one[key].values()), style, color="C0")
+    first = figure["runs"][0]
+    for number in _before_within_after(first["mean"]):
+        middle.stairs(first["histograms"][number], torch.linspace(*_HISTOGRAM[:2], _HISTOGRAM[2] + 1).tolist())
     left.set(xlabel="epoch", title="during training")
     left.set_ylabel("accuracy of mean propagation, %", color="C0")
     other.set_ylabel("weights above the threshold, %", color="C3")
+    middle.legend([f"epoch {first['epoch'][number]}" for number in _before_within_after(first["mean"])])
     middle.axvline(_LOG10_KAPPA, color="0.4", linestyle=":")
-    middle.set(xlabel="log10 kappa", yscale="log", title="weights of dense1 at the end")
-    right.set(xlabel="sparsity, %", ylabel="accuracy of 20 samples, %", title="pruned by kappa")
+    middle.set(xlabel="log10 kappa", yscale="log", title="weights of dense1")
+    right.legend(right.get_lines()[:2], ["zero", "their means"], title="small kappa replaced by")
+    right.set(xlabel="weights replaced, %", ylabel="accuracy of 20 samples, %", title="in the end")
+
+
+def _before_within_after(accuracies: list[float]) -> list[int]:
+    """The first record, the first in which the means predict less than half as well, and the last."""
+    within = next((number for number, value in enumerate(accuracies) if value < accuracies[0] / 2), 0)
+    return sorted({0, within, len(accuracies) - 1})
 
 
 # With a softplus the transition takes longer, so that this network gets the published number of epochs in any case.
 _KAPPA: dict[str, dict[str, Any]] = {
-    "smoke": {"kappa_rows": 40},
-    "short": {"kappa_rows": 2000, "epochs": 200, "alpha_lr": 2e-2},
-    "paper": {"kappa_rows": 60000},
+    "smoke": {"watch_rows": 20, "prune_rows": 40},
+    "short": {"watch_rows": 2000, "prune_rows": 20000, "epochs": 200, "alpha_lr": 2e-2},
+    "paper": {"watch_rows": 60000, "prune_rows": 60000},
 }
 register(
     Recipe(
