@@ -49,6 +49,7 @@ def test_two_processes_equal_one(tmp_path):
         for ours, theirs in zip(records, without_times(history.records)):
             assert {name: ours[name] for name in theirs} == pytest.approx(theirs, rel=1e-4)
     assert_same(first["whole"], first["resumed"])
+    assert not torch.equal(first["generator"], second["generator"])
     for results in (first, second):
         assert "cannot write in the output folder" in results["error"]
 

@@ -28,6 +28,11 @@ def main(folder):
     fit(resumed, parts, config(**SETTINGS, epochs=2), out=folder / "parts")
     fit(resumed, parts, config(**SETTINGS, epochs=4), out=folder / "parts", resume=True)
     results["whole"], results["resumed"] = weights(whole), weights(resumed)
+    # Compiled code draws from torch's generator.
+    states = []
+    settings = config(**SETTINGS, epochs=1, compile="eager")
+    fit(network(lb.MeanField()), parts, settings, callbacks=[lambda event: states.append(torch.get_rng_state())])
+    results["generator"] = states[0]
     # All processes learn what the first one found.
     (folder / "file").write_text("")
     try:

@@ -180,7 +180,9 @@ class _Training:
             assert last is not None
             size = self._load(read_state(last), last)
         else:
-            seed_all(self.config.seed)
+            # Compiled code draws from torch's own generators, which have to differ between processes, then.
+            seed, rank = self.config.seed, self.runtime.rank
+            seed_all(seed if self.runtime.world == 1 else derive(seed, "rank", rank))
         first = self.runtime.rank == 0
         folder = self.folder if first else None
         self.logs = Logs(folder, tensorboard=self.config.tensorboard, size=size, step=self.step)
