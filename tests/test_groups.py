@@ -1,8 +1,12 @@
 """Who shares a component index."""
 
+from collections import OrderedDict
+
 import pytest
 import torch
+from torch import nn
 
+import leanbayes as lb
 from leanbayes._sampling import Sampling, own_frame, sampling
 from leanbayes.groups import ComponentGroup
 from leanbayes.testing import assert_probability_close, sample_generators
@@ -87,3 +91,27 @@ def test_generators_decide():
     group = ComponentGroup(100)
     first, second = (group.index(3, LIKE, Sampling(n=3, generators=sample_generators(3))) for _ in range(2))
     assert torch.equal(first, second)
+
+
+class TestPartsOfAModel:
+    def make(self, method):
+        torch.manual_seed(0)
+        features = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 8))
+        net = nn.Sequential(OrderedDict(features=features, head=nn.Linear(8, 2)))
+        return lb.bayesianize(net, method)
+
+    @pytest.mark.parametrize("method", [lb.Rank1(components=3), lb.BatchEnsemble(components=3)])
+    def test_layers_apart_warn_unless_one_draw_is_held(self, method):
+        net, x = self.make(method), torch.randn(4, 3)
+        with pytest.warns(UserWarning, match="each of the 3 layers that share a component draws another one"):
+            net.features(x)
+        with lb.sampling(hold=True):
+            net.features(x)
+        net(x)
+        lb.predict(net, x, 3)
+
+    @pytest.mark.parametrize("method", [lb.MeanField(), lb.Rank1(components=1), lb.EMP(components=3)])
+    def test_layers_that_share_none_do_not(self, method):
+        net, x = self.make(method), torch.randn(4, 3)
+        net.features(x)
+        net.head(torch.randn(4, 8))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -27,6 +28,7 @@ class ComponentGroup(nn.Module):
         self.components = components
         self.name = name
         self.logits = nn.Parameter(torch.zeros(components)) if learn_mixing else None
+        self.layers = 1  # that share it
 
     def log_probs(self, like: Tensor) -> Tensor:
         """Logarithms of the mixing probabilities ``[K]``, on the device and in the precision of `like`."""
@@ -51,6 +53,7 @@ class ComponentGroup(nn.Module):
         frame = current_frame()
         if frame is None or frame.of_layer:
             self.check_no_rerun()
+            self._warn_of_layers_apart()
         if frame is None:
             return draw()
         key = (id(self), n)
@@ -64,6 +67,14 @@ class ComponentGroup(nn.Module):
             raise RuntimeError(
                 "activation checkpointing ran a layer again without its component; pass "
                 "context_fn=lb.checkpoint_contexts (and use_reentrant=False) to the checkpoint"
+            )
+
+    def _warn_of_layers_apart(self) -> None:
+        if self.layers > 1 and self.components > 1 and not torch.compiler.is_compiling():
+            warnings.warn(
+                f"a part of {self.name} was called on its own, so that each of the {self.layers} layers that share a "
+                "component draws another one; call it within lb.sampling(hold=True), which holds one draw for all",
+                stacklevel=2,
             )
 
     def row_index(self, rows: int, like: Tensor, spec: Sampling) -> Tensor:

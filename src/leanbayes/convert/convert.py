@@ -96,6 +96,8 @@ def _make_scope(plan: Plan) -> Scope:
                 f"one component index serves the whole model, but {owner.label()} has {group.components} components "
                 f"and {unit.label()} has {method.components}; give them the same number"
             )
+        else:
+            group.layers += 1
     scope = Scope(group)
     for partners in plan.ties:
         for unit in partners:
