@@ -112,6 +112,22 @@ def test_one_process_at_a_time_writes_to_a_folder(tmp_path, holder):
     tested.claim(tmp_path, wait_s=20).release()
 
 
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (NotImplementedError("use another class"), "its file system has no locks"),
+        (OSError(errno.ENOLCK, "No locks available"), "No locks available"),
+    ],
+)
+def test_a_folder_that_cannot_be_locked(tmp_path, monkeypatch, error, why):
+    def acquire(self, timeout):
+        raise error
+
+    monkeypatch.setattr(tested.FileLock, "acquire", acquire)
+    with pytest.raises(OutputError, match=f"cannot lock the output folder .*: {why}; choose one on another disk"):
+        tested.claim(tmp_path)
+
+
 def test_a_process_may_claim_twice(tmp_path):
     locks = [tested.claim(tmp_path), tested.claim(tmp_path)]
     assert all(lock.is_locked for lock in locks)

@@ -40,13 +40,16 @@ def claim(folder: Path, wait_s: float = 0.0) -> BaseFileLock:
         wait_s: Seconds to wait for another process.
 
     Raises:
-        OutputError: If another process holds it for longer.
+        OutputError: If another process holds it for longer, or it cannot be locked.
     """
     lock = FileLock(folder / LOCK, is_singleton=True)
     try:
         lock.acquire(timeout=wait_s)
     except Timeout:
         raise OutputError(f"another process writes to {folder}; wait until it ends, or choose another folder") from None
+    except (OSError, NotImplementedError) as error:
+        why = _why(error) if isinstance(error, OSError) else "its file system has no locks"
+        raise OutputError(f"cannot lock the output folder {folder}: {why}; choose one on another disk") from error
     for name in (LAST, BEST):
         _temporary(folder / name).unlink(missing_ok=True)
     return lock
