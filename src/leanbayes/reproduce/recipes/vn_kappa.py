@@ -12,6 +12,7 @@ from leanbayes.analysis import PruningCurve, curvature, phases, pruning_curve
 from leanbayes.reproduce.recipe import Recipe, register
 from leanbayes.reproduce.recipes import _vn_networks as vn
 from leanbayes.reproduce.recipes._checks import at_least
+from leanbayes.reproduce.recipes._pruning import share_without_loss
 from leanbayes.reproduce.result import Check, Outcome, Row
 from leanbayes.reproduce.run import Run
 from leanbayes.training import EpochEnd
@@ -20,7 +21,6 @@ _LAYER = "dense1"
 # Published: weights above it need their noise.
 _LOG10_KAPPA = 1.5
 _SPARSITIES = (0.5, 0.8, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99)
-_NO_LOSS = 0.1
 # Of log10 kappa: the first edge, the last, and the number of bins.
 _HISTOGRAM = (-8.0, 4.0, 60)
 
@@ -28,8 +28,8 @@ _HISTOGRAM = (-8.0, 4.0, 60)
 def measure(run: Run) -> Outcome:
     """Train a softplus LeNet-5 whose first dense layer transits, and follow kappa of its weights."""
     ones = run.each_seed(_one)
-    removed = [100 * _without_loss(one["dense"], one["pruned"]) for one in ones]
-    replaced = [100 * _without_loss(one["dense"], one["means_kept"]) for one in ones]
+    removed = [100 * share_without_loss(one["dense"], one["pruned"]) for one in ones]
+    replaced = [100 * share_without_loss(one["dense"], one["means_kept"]) for one in ones]
     rows = [
         Row("weights above log10 kappa = 1.5, at first", "share, %", None, [100 * one["above"][0] for one in ones]),
         Row("weights above log10 kappa = 1.5, at the end", "share, %", None, [100 * one["above"][-1] for one in ones]),
@@ -113,11 +113,6 @@ def _histogram(kappa: torch.Tensor) -> list[float]:
 
 def _accuracies(curve: PruningCurve) -> dict[str, float]:
     return {str(point.level): 100 * point.score.accuracy for point in curve.points}
-
-
-def _without_loss(dense: float, accuracies: Mapping[str, float]) -> float:
-    kept = [float(level) for level, accuracy in accuracies.items() if dense - accuracy <= _NO_LOSS]
-    return max(kept, default=0.0)
 
 
 def _rank_correlation(a: list[float], b: list[float]) -> float:

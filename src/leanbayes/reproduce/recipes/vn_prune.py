@@ -9,13 +9,12 @@ from typing import Any
 from leanbayes.analysis import pruning_curve
 from leanbayes.reproduce.recipe import Recipe, register
 from leanbayes.reproduce.recipes import _vn_networks as vn
+from leanbayes.reproduce.recipes._pruning import NO_LOSS, share_without_loss
 from leanbayes.reproduce.result import Check, Outcome, Row
 from leanbayes.reproduce.run import Run
 
 _NETWORKS = {"zero-mean": "mnist-zero-mean", "layer-wise": "mnist-all-layers"}
 _SPARSITIES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995)
-# What counts as no loss, in points of accuracy.
-_NO_LOSS = 0.1
 _LEAST = 0.95
 
 
@@ -25,10 +24,13 @@ def measure(run: Run) -> Outcome:
     found = {title: by_network[name] for title, name in _NETWORKS.items()}
     rows, checks = [], []
     for title, ones in found.items():
-        reached = [_sparsity_without_loss(one) for one in ones]
+        reached = [
+            share_without_loss(one["dense"], {level: point["accuracy"] for level, point in one["curve"].items()})
+            for one in ones
+        ]
         rows.append(Row(title, "accuracy of 20 samples before, %", None, [one["dense"] for one in ones]))
         rows.append(
-            Row(title, f"sparsity at a loss of at most {_NO_LOSS} points, %", 98, [100 * value for value in reached])
+            Row(title, f"sparsity at a loss of at most {NO_LOSS} points, %", 98, [100 * value for value in reached])
         )
         rows.append(
             Row(title, "accuracy at a sparsity of 98 %, %", None, [one["curve"]["0.98"]["accuracy"] for one in ones])
@@ -54,16 +56,6 @@ def _one(run: Run, name: str, seed: int) -> dict[str, Any]:
         for point in curve.points
     }
     return {"dense": 100 * curve.dense.accuracy, "curve": points}
-
-
-def _sparsity_without_loss(one: Mapping[str, Any]) -> float:
-    """The largest sparsity up to which no level loses more than what counts as no loss."""
-    reached = 0.0
-    for level, point in one["curve"].items():
-        if one["dense"] - point["accuracy"] > _NO_LOSS:
-            break
-        reached = float(level)
-    return reached
 
 
 def draw(figure: Mapping[str, Any], canvas: Any) -> None:

@@ -1,0 +1,30 @@
+"""Checks hold at their limits, and say by how much they fail."""
+
+import pytest
+
+from leanbayes.reproduce.recipes._checks import at_least, at_most, every, in_order
+
+
+@pytest.mark.parametrize("values", [[99.1, 99.2, 99.3], [99.19, 99.21, 99.2], [99.2]])
+def test_a_mean_at_the_limit_holds(values):
+    assert at_least("accuracy", values, 99.2).holds
+    assert at_most("accuracy", values, 99.2).holds
+
+
+def test_a_mean_beyond_it_does_not():
+    short = at_least("accuracy", [99.2, 99.19, 99.2], 99.2, " %")
+    assert not short.holds and short.gap == "accuracy: 99.197 %, 0.00333 short"
+    above = at_most("accuracy", [12.5], 12, " %")
+    assert not above.holds and above.gap == "accuracy: 12.5 %, 0.5 above"
+
+
+def test_every_value_must_lie_between():
+    assert every("log alpha", [5, 20], 5, 20).holds
+    off = every("log alpha", [4.9, 6, 20.1], 5, 20)
+    assert not off.holds and off.gap == "log alpha: 4.9, 20.1 outside 5 to 20"
+
+
+def test_an_order_names_the_pairs_that_break_it():
+    assert in_order("bound", {"a": 3, "b": 2, "c": 1}).holds
+    broken = in_order("bound", {"a": 3, "b": 1, "c": 2})
+    assert not broken.holds and broken.gap == "bound: b 1 is not above c 2"
