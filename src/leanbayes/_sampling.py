@@ -54,7 +54,8 @@ class Sampling:
         joint: One draw per sample for all rows; else the layer's estimator decides.
         mean: Use posterior means only, everywhere or where a selector says.
         zero_mean: Drop the posterior means, everywhere or where a selector says.
-        estimator: Overrides the estimators of dense layers, convolutions and embeddings; other layers have one alone.
+        estimator: Overrides the estimators of dense layers, convolutions and embeddings. Recurrent and bilinear layers
+            always draw weights, and so do norms but for "example".
         component: A mixture component for all rows, ``"random"``, ``"all"`` (sample s uses component s % K),
             ``"stratified"`` (the same for the model's shared index, while layers with an index of their own draw it),
             or a tensor ``[rows]`` with the shared component of each row.
@@ -245,7 +246,8 @@ class sampling:  # noqa: N801 - reads as prose: with sampling(n=8)
         zero_mean: Drop the means of the random weights: True for all layers, or a selector.
         seed: Draws are repeatable whatever ran before; torch's own generators go on afterwards as if untouched.
         component: ``"random"``, ``"all"`` (sample s uses component s % K, n must be a multiple of K) or an index.
-        estimator: Overrides the estimators of dense layers, convolutions and embeddings; other layers have one alone.
+        estimator: Overrides the estimators of dense layers, convolutions and embeddings. Recurrent and bilinear layers
+            always draw weights, and so do norms but for "example".
         hold: One draw for the whole context: every call of the model uses the same weights (eager only).
         joint: One draw per sample for all rows, whatever the layers' estimators.
         batch_dim: Axis of the examples in inputs of three and more axes; 1 for sequence-first models.
