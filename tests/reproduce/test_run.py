@@ -140,6 +140,14 @@ if __name__ == "__main__":
         parent.communicate(timeout=60)  # ends when no process holds the pipe any more
 
 
+def test_a_part_with_other_settings_shares_the_rest(make_run):
+    run = make_run()
+    part = run.changed(extra=3)
+    assert part.settings == run.settings | {"extra": 3} and "extra" not in run.settings
+    part.note("something")
+    assert run.notes == ["something"] and part.leg is run.leg and part.folder == run.folder
+
+
 def test_data_are_read_once_and_do_not_travel(make_run):
     run = make_run(preset="smoke")
     first = run.load("mnist", rows=(40, 20))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import sys
@@ -88,6 +89,12 @@ class Run:
     def __getstate__(self) -> dict[str, Any]:
         """What another process gets: it loads its data itself."""
         return vars(self) | {"_loaded": {}}
+
+    def changed(self, **settings: Any) -> Run:
+        """This run with other settings, for a part of its work that is done otherwise; notes and time are shared."""
+        part = copy.copy(self)
+        part.settings = self.settings | settings
+        return part
 
     def load(self, name: str, *, rows: Any = None, **options: Any) -> Dataset:
         """A data set by name, read once: the real one, or a generated one in a smoke run that was given no data.

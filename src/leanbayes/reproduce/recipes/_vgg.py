@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torch import nn
+
 import leanbayes as lb
 from leanbayes.analysis import phases
 from leanbayes.reproduce.recipes import _vn_networks as vn
@@ -24,12 +26,18 @@ DROPOUT_IS_DRAWN = (
 _WATCHED = "classifier.dense1"
 
 
+def trained_vgg(
+    run: Run, name: str, seed: int, train: vn.Arrays, test: vn.Arrays, *, key: str = ""
+) -> tuple[nn.Module, list[dict[str, Any]]]:
+    """Train one network, and note the phases of its layers on the way where they have any."""
+    watch = vn.watch_phases(test, _WATCHED, run.settings["epochs"]) if name != "vgg-dropout" else None
+    return vn.train_vgg(run, name, seed, train, key=key, watch=watch)
+
+
 def vgg_scores(run: Run, name: str, seed: int, train: vn.Arrays, test: vn.Arrays, *, key: str = "") -> dict[str, Any]:
     """Train one network and evaluate it."""
-    random = name != "vgg-dropout"
-    watch = vn.watch_phases(test, _WATCHED, run.settings["epochs"]) if random else None
-    model, records = vn.train_vgg(run, name, seed, train, key=key, watch=watch)
-    if not random:
+    model, records = trained_vgg(run, name, seed, train, test, key=key)
+    if name == "vgg-dropout":
         return vn.accuracies(model, test, run.settings["samples"])
     with lb.sampling(mean=lb.named(vn.VGG_DROPOUT)):
         weights_alone = vn.accuracies(model, test, run.settings["samples"])

@@ -93,11 +93,11 @@ def _lenet(
     return Variant("lenet5", method, where, {"batch_norm": "dense"} | options, shares_alpha)
 
 
-def _vgg(prior: lb.Prior) -> Variant:
+def _vgg(prior: lb.Prior, share: str = "layer") -> Variant:
     # Dropout stays where weights are not noisy, and is drawn in samples as in the dropout network.
     methods: dict[str, lb.Method] = {VGG_DROPOUT: lb.MCDropout(p=None)}
-    methods |= dict.fromkeys(_VGG_LAYERS, lb.VariationalDropout(prior=prior, init_log_alpha=-10))
-    return Variant("vgg_like", methods, options={"last_dropout": False}, shares_alpha=True)
+    methods |= dict.fromkeys(_VGG_LAYERS, lb.VariationalDropout(share=share, prior=prior, init_log_alpha=-10))
+    return Variant("vgg_like", methods, options={"last_dropout": False}, shares_alpha=share != "weight")
 
 
 def _tanh(*where: str, batch_norm: str = "dense") -> Variant:
@@ -129,6 +129,8 @@ VARIANTS: dict[str, Variant] = {
     "mnist-tanh-odd": _tanh("dense1", batch_norm="none"),
     "vgg-dropout": Variant("vgg_like", lb.MCDropout(p=None)),
     "vgg-log-uniform": _vgg(lb.LogUniform()),
+    "vgg-neuron": _vgg(lb.LogUniform(), "neuron"),
+    "vgg-weight": _vgg(lb.LogUniform(), "weight"),
     "vgg-student": _vgg(lb.StudentT(1e-16)),
     "vgg-ard": _vgg(lb.ARD()),
 }
