@@ -192,6 +192,14 @@ class TestTrained:
         assert_same(weights(model), weights(whole[0]))
         assert capsys.readouterr().err.count("another run trains in") == 1
 
+    def test_does_not_wait_for_a_folder_that_cannot_be_locked(self, make_run, train, monkeypatch):
+        def acquire(self, timeout):
+            raise NotImplementedError
+
+        monkeypatch.setattr("filelock.FileLock.acquire", acquire)
+        with pytest.raises(OutputError, match="cannot lock the output folder"):
+            train(make_run(limit_s=5))
+
     def test_a_leg_loses_no_epoch(self, make_run, train):
         seen = []
         for _ in range(4):

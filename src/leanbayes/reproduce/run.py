@@ -24,7 +24,7 @@ from leanbayes.reproduce.leg import Leg, LegOver
 from leanbayes.reproduce.workers import in_processes
 from leanbayes.training import EpochEnd, TrainConfig, fit
 from leanbayes.training.data import Augment
-from leanbayes.training.errors import OutputError
+from leanbayes.training.errors import FolderInUse, OutputError
 from leanbayes.training.files import claim, prepare_folder
 from leanbayes.training.seeds import derive
 
@@ -256,7 +256,7 @@ class Run:
         while True:
             try:
                 return claim(folder, wait_s=1)
-            except OutputError:
+            except FolderInUse:
                 self.check_time()
                 if not told:
                     print(f"another run trains in {folder}, waiting for it", file=sys.stderr)

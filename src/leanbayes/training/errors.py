@@ -5,5 +5,9 @@ class OutputError(OSError):
     """The output folder or a file in it cannot be written or read."""
 
 
+class FolderInUse(OutputError):
+    """Another process writes to the output folder."""
+
+
 class TrainingInterrupted(KeyboardInterrupt):
     """Ctrl-C: training ended before its time, and can be resumed."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from filelock import BaseFileLock, FileLock, Timeout
 
-from leanbayes.training.errors import OutputError
+from leanbayes.training.errors import FolderInUse, OutputError
 
 LAST, BEST, LOCK = "last.pt", "best.pt", ".lock"
 
@@ -40,13 +40,14 @@ def claim(folder: Path, wait_s: float = 0.0) -> BaseFileLock:
         wait_s: Seconds to wait for another process.
 
     Raises:
-        OutputError: If another process holds it for longer, or it cannot be locked.
+        FolderInUse: If another process holds it for longer.
+        OutputError: If it cannot be locked.
     """
     lock = FileLock(folder / LOCK, is_singleton=True)
     try:
         lock.acquire(timeout=wait_s)
     except Timeout:
-        raise OutputError(f"another process writes to {folder}; wait until it ends, or choose another folder") from None
+        raise FolderInUse(f"another process writes to {folder}; wait until it ends, or choose another folder") from None
     except (OSError, NotImplementedError) as error:
         why = _why(error) if isinstance(error, OSError) else "its file system has no locks"
         raise OutputError(f"cannot lock the output folder {folder}: {why}; choose one on another disk") from error
