@@ -37,10 +37,15 @@ def register_conversion(*types: type[nn.Module], kind: str) -> Callable[[Convert
 
 def find_converter(module: nn.Module) -> tuple[str, Converter] | None:
     """The kind of a module and the function that converts it, None where there is none."""
-    for module_type in type(module).__mro__:
-        if module_type in _CONVERTERS:
-            return _CONVERTERS[module_type]
+    known = _registered_type(module)
+    if known is not None:
+        return _CONVERTERS[known]
     return ("linear", _generic) if is_transformers_conv1d(module) else None
+
+
+def _registered_type(module: nn.Module) -> type | None:
+    """The nearest class of a module for which a conversion is registered."""
+    return next((base for base in type(module).__mro__ if base in _CONVERTERS), None)
 
 
 def why_unservable(module: Any) -> str | None:
@@ -49,7 +54,7 @@ def why_unservable(module: Any) -> str | None:
         return "its weight is parametrised"
     if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters()):
         return "it is lazy; run the model once first"
-    known = next((base for base in type(module).__mro__ if base in _CONVERTERS), None)
+    known = _registered_type(module)
     if known is not None and type(module).forward is not known.forward:
         return f"{type(module).__name__} defines a forward of its own"
     if isinstance(module, NORMS) and getattr(module, "weight", None) is None:
