@@ -5,6 +5,8 @@ import torch
 
 import leanbayes as lb
 from leanbayes.nn import BayesianLayer, DropoutLayer
+from leanbayes.reproduce import execute
+from leanbayes.reproduce.recipe import recipes
 from leanbayes.reproduce.recipes import _vn_networks as vn
 from leanbayes.reproduce.recipes._pruning import share_without_loss
 from leanbayes.reproduce.recipes.vn_attack import Members
@@ -68,3 +70,12 @@ class TestKappa:
         assert _before_within_after([99.0, 98.0, 60.0, 40.0, 20.0]) == [0, 3, 4]
         assert _before_within_after([99.0, 98.0]) == [0, 1]
         assert _before_within_after([99.0]) == [0]
+
+
+@pytest.mark.slow
+def test_a_training_that_another_recipe_began_has_the_curves(tmp_path):
+    # vn-samples trains a network of which vn-mnist draws the learning curve.
+    for id in ("vn-samples", "vn-mnist"):
+        result = execute(recipes()[id], preset="smoke", work=tmp_path, progress=False)
+    curves = result["figure"]["curves"]
+    assert curves["epoch"] == [1, 2] and all(len(values) == 2 for values in curves.values())

@@ -59,6 +59,8 @@ CIFAR_PRESETS: dict[str, dict[str, Any]] = {
 SEEDS = {"smoke": (0,), "short": (0, 1, 2), "paper": (0, 1, 2)}
 _VGG_LAYERS = ("features.block5.conv*", "classifier.dense1")
 VGG_DROPOUT = "*.drop?"
+# Recipes share trainings: whichever comes first notes what the figures of the others need.
+_WATCHED_LENETS = {"mnist-all-layers": "dense1"}
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,8 @@ def train_lenet(
     """A LeNet-5 of `VARIANTS`, trained by the run's settings."""
     variant = VARIANTS[name]
     count: int = epochs or run.settings["zero_mean_epochs" if "zero-mean" in name else "epochs"]
+    if name in _WATCHED_LENETS:
+        watch = watch_phases(mnist(run)[1], _WATCHED_LENETS[name], count)
     callbacks = () if watch is None else (watch,)
     config = _config(run, variant, count)
     return run.trained(f"{name}-{count}-epochs", seed, variant.build, data, config, callbacks=callbacks)

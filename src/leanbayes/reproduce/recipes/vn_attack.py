@@ -14,7 +14,7 @@ import leanbayes as lb
 from leanbayes.analysis import attack_curve
 from leanbayes.reproduce.recipe import Recipe, register
 from leanbayes.reproduce.recipes import _vn_networks as vn
-from leanbayes.reproduce.recipes._vgg import DROPOUT_IS_DRAWN, schedule
+from leanbayes.reproduce.recipes._vgg import DROPOUT_IS_DRAWN, schedule, trained_vgg
 from leanbayes.reproduce.result import Check, Outcome, Row
 from leanbayes.reproduce.run import Run
 
@@ -66,13 +66,14 @@ def measure(run: Run) -> Outcome:
 
 def _trained(run: Run, kind: str, seed: int) -> float:
     """Train one network, so that it is there for the attack; returns what it ended with."""
-    return vn.train_vgg(run, kind, seed, vn.cifar10(run)[0])[1][-1]["nll"]
+    return trained_vgg(run, kind, seed, *vn.cifar10(run))[1][-1]["nll"]
 
 
 def _attack(run: Run) -> dict[str, Any]:
     train, test = vn.cifar10(run)
     dropout, variance = (
-        [vn.train_vgg(run, kind, seed, train)[0].eval() for seed in range(run.settings["members"])] for kind in _KINDS
+        [trained_vgg(run, kind, seed, train, test)[0].eval() for seed in range(run.settings["members"])]
+        for kind in _KINDS
     )
     device = next(dropout[0].parameters()).device
     count = run.settings["images"]

@@ -51,9 +51,7 @@ def measure(run: Run) -> Outcome:
 
 def _one(run: Run, name: str, seed: int) -> dict[str, Any]:
     train, test = vn.mnist(run)
-    watched = name == "mnist-all-layers"
-    watch = vn.watch_phases(test, "dense1", run.settings["epochs"]) if watched else None
-    model, records = vn.train_lenet(run, name, seed, train, watch=watch)
+    model, records = vn.train_lenet(run, name, seed, train)
     if name == "mnist-dropout":
         return vn.accuracies(model, test, run.settings["samples"])
     report = phases(model, *test, samples=run.settings["samples"]).to_dict()
@@ -66,7 +64,7 @@ def _one(run: Run, name: str, seed: int) -> dict[str, Any]:
         "zero_mean": 100 * scores["zero_mean"]["accuracy"],
         "permuted": 100 * scores["permuted"]["accuracy"],
         "log_alpha": {layer: value["log_alpha"] for layer, value in layers.items()},
-        "curves": vn.curves(records, together=False) if watched else None,
+        "curves": vn.curves(records, together=False),
     }
 
 

@@ -55,10 +55,9 @@ def measure(run: Run) -> Outcome:
     means = {_title(name): {key: fmean(one[key] for one in ones) for key in _METRICS} for name, ones in found.items()}
     bounds = {name: values["elbo"] for name, values in means.items()}
     relu = bounds.pop(_title("zero-mean"))
-    on_cifar10 = run.units(
-        _one_on_cifar10, {f"{name}-seed{run.seeds[0]}": (name, run.seeds[0]) for name in _ON_CIFAR10}
-    )
-    scores = {title: on_cifar10[f"{name}-seed{run.seeds[0]}"] for name, (title, _) in _ON_CIFAR10.items()}
+    seed = run.seeds[0]
+    found_there = run.units(_one_on_cifar10, {f"{name}-seed{seed}": (name, seed) for name in _ON_CIFAR10})
+    scores = dict(zip((title for title, _ in _ON_CIFAR10.values()), found_there.values()))
     for title, published in _ON_CIFAR10.values():
         rows += [
             Row(f"CIFAR-10, {title}", text, published if key == "elbo" else None, [scores[title][key]])
