@@ -126,7 +126,7 @@ VARIANCE: dict[str, tuple[str, list[tuple[str, str, str]], dict[str, str]]] = {
             (
                 "vn-mnist",
                 "zero-mean",
-                "LeNet-5 on MNIST, the same, but `dense1` a variance layer from the start, \\|x\\| behind it",
+                "LeNet-5 on MNIST, dropout before `dense1`, a variance layer from the start, \\|x\\| behind it",
             ),
             ("vn-cifar10", "dropout", "VGG-like network on CIFAR-10, dropout"),
             ("vn-cifar10", "variance", "VGG-like network on CIFAR-10, variational dropout in four layers"),
@@ -214,6 +214,7 @@ VARIANCE: dict[str, tuple[str, list[tuple[str, str, str]], dict[str, str]]] = {
             ("vn-prune", "zero-mean", "`VarianceLayer()`, by standard deviation"),
             ("vn-prune", "layer-wise", "`VariationalDropout()`, by standard deviation"),
             ("vn-kappa", "weights removed by kappa at no loss", "`VariationalDropout()`, softplus, by kappa"),
+            ("vn-kappa", "weights replaced by their means at no loss", "the same, replaced by means and not by zero"),
         ],
         {
             "sparsity at a loss of at most 0.1 points, %": "removed at a loss of at most 0.1 points, %",
@@ -263,12 +264,12 @@ def transition_text() -> str:
         "The dashed lines replace the weights of `dense1` by noise alone, N(0, alpha loc^2), and by the same with the "
         "deviations shuffled over the weights; below, log alpha of `dense1`."
     )
-    if not (ROOT / "results/vn-cifar10.json").exists():
+    if not (ROOT / "results/vn-priors.json").exists():
         return f"{text} Drawn from `results/vn-mnist.json`.*"
     return (
         f"{text} The VGG-like network has noise in its last three convolutions and its first dense layer. There the "
         "dashed lines replace all four, and log alpha is that of the dense one. Drawn from `results/vn-mnist.json` and "
-        "`results/vn-cifar10.json`.*"
+        "`results/vn-priors.json`, where its training is short; the long one of `results/vn-cifar10.json` ends alike.*"
     )
 
 

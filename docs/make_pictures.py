@@ -109,7 +109,11 @@ CURVES = {
     "zero-mean sample": ("noise alone, one sample", LEAF, "--"),
     "permuted deviations": ("noise alone, deviations shuffled", GREY, "--"),
 }
-NETWORKS = {"vn-mnist": "LeNet-5 on MNIST", "vn-cifar10": "VGG-like network on CIFAR-10"}
+# Result: which of its curves, title. vn-priors looks at the VGG-like network more often than vn-cifar10 does.
+NETWORKS = {
+    "vn-mnist": ("curves", "LeNet-5 on MNIST"),
+    "vn-priors": ("log-uniform", "VGG-like network on CIFAR-10"),
+}
 
 
 def transition(results: dict[str, Result]) -> plt.Figure:
@@ -118,11 +122,12 @@ def transition(results: dict[str, Result]) -> plt.Figure:
         2, len(results), figsize=(8.6, 4.6), sharex="col", height_ratios=(3, 1), squeeze=False, layout="constrained"
     )
     for (upper, lower), (id, result) in zip(axes.T, results.items()):
-        curves = result["figure"]["curves"]
+        key, title = NETWORKS[id]
+        curves = result["figure"][key]
         for name, (label, colour, line) in CURVES.items():
             upper.plot(curves["epoch"], curves[name], line, color=colour, lw=1.6, label=label)
         lower.plot(curves["epoch"], curves["log alpha"], color=INK, lw=1.6)
-        upper.set_title(NETWORKS[id], loc="left", fontsize=10, color=INK)
+        upper.set_title(title, loc="left", fontsize=10, color=INK)
         upper.set(ylabel="test accuracy, %", ylim=(0, 102))
         lower.set(xlabel="epoch", ylabel="log alpha")
     handles, labels = axes[0, 0].get_legend_handles_labels()
@@ -185,7 +190,7 @@ def _pruned(ax: plt.Axes, accuracies: dict[str, float], one: Result, colour: str
 
 # Pictures that are drawn from results: the function, and the files that it reads, as far as they are there.
 FROM_RESULTS: dict[str, tuple[Callable[[dict[str, Result]], plt.Figure], tuple[str, ...]]] = {
-    "variance-transition": (transition, ("vn-mnist", "vn-cifar10")),
+    "variance-transition": (transition, tuple(NETWORKS)),
     "variance-activations": (activations, ("vn-activations",)),
     "variance-samples": (samples, ("vn-samples",)),
     "variance-pruning": (pruning, ("vn-prune", "vn-kappa")),

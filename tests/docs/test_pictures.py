@@ -37,14 +37,13 @@ def test_the_fingerprint_is_that_of_figures_and_not_of_the_day():
 
 
 def test_the_transition_has_a_column_for_each_network():
-    one = pictures.read_results("variance-transition")["vn-mnist"]
-    curves = one["figure"]["curves"]
-    figure = pictures.transition({"vn-mnist": one, "vn-cifar10": one})
-    assert len(figure.axes) == 4
-    upper, lower = figure.axes[0], figure.axes[2]
-    for line, name in zip(upper.lines, pictures.CURVES, strict=True):
-        assert line.get_xdata().tolist() == curves["epoch"] and line.get_ydata().tolist() == curves[name]
-    assert lower.lines[0].get_ydata().tolist() == curves["log alpha"]
+    results = pictures.read_results("variance-transition")
+    shown = [results["vn-mnist"]["figure"]["curves"], results["vn-priors"]["figure"]["log-uniform"]]
+    axes = pictures.transition(results).axes
+    for curves, upper, lower in zip(shown, axes[:2], axes[2:], strict=True):
+        for line, name in zip(upper.lines, pictures.CURVES, strict=True):
+            assert line.get_xdata().tolist() == curves["epoch"] and line.get_ydata().tolist() == curves[name]
+        assert lower.lines[0].get_ydata().tolist() == curves["log alpha"]
 
 
 def test_pruning_starts_at_the_dense_network():

@@ -140,7 +140,7 @@ def draw(figure: Mapping[str, Any], canvas: Any) -> None:
     middle.legend([f"epoch {first['epoch'][number]}" for number in _before_within_after(first["mean"])])
     middle.axvline(_LOG10_KAPPA, color="0.4", linestyle=":")
     middle.set(xlabel="log10 kappa", yscale="log", title="weights of dense1")
-    right.legend(right.get_lines()[:2], ["zero", "their means"], title="small kappa replaced by")
+    right.legend(right.get_lines()[:2], ["zero", "their means"], title="small kappa\nreplaced by", loc="center left")
     right.set(xlabel="weights replaced, %", ylabel="accuracy of 20 samples, %", title="in the end")
 
 
