@@ -15,6 +15,12 @@ from leanbayes.reproduce.recipes.vn_kappa import _before_within_after, _histogra
 VGG = ["features.block5.conv1", "features.block5.conv2", "features.block5.conv3", "classifier.dense1"]
 
 
+def noisy_layers(name):
+    """The methods of the random layers of a network, by path."""
+    kinds = BayesianLayer | DropoutLayer
+    return {path: part.method for path, part in vn.VARIANTS[name].build().named_modules() if isinstance(part, kinds)}
+
+
 @pytest.mark.parametrize("name", ["vgg-log-uniform", "vgg-student", "vgg-ard"])
 def test_a_variance_vgg_has_four_noisy_layers_and_draws_its_dropout(name):
     model = vn.VARIANTS[name].build()
@@ -43,11 +49,15 @@ def test_dropout_can_be_left_out_of_the_samples():
 
 
 def test_the_zero_mean_lenet_has_no_means_in_one_layer_and_dropout_before_it():
-    model = vn.VARIANTS["mnist-zero-mean-dropout"].build()
-    kinds = BayesianLayer | DropoutLayer
-    noisy = {path: part.method for path, part in model.named_modules() if isinstance(part, kinds)}
+    noisy = noisy_layers("mnist-zero-mean-dropout")
     assert list(noisy) == ["drop", "dense1"]
     assert isinstance(noisy["dense1"], lb.VarianceLayer)
+
+
+def test_the_zero_mean_vgg_is_the_dropout_network_but_for_one_layer():
+    noisy, dropout = noisy_layers("vgg-zero-mean"), noisy_layers("vgg-dropout")
+    assert isinstance(noisy.pop("classifier.dense1"), lb.VarianceLayer)
+    assert list(noisy) == list(dropout)
 
 
 def test_an_ensemble_averages_probabilities():

@@ -131,6 +131,11 @@ VARIANTS: dict[str, Variant] = {
     "mnist-tanh-conv2-dense1": _tanh("conv2", "dense1"),
     "mnist-tanh-odd": _tanh("dense1", batch_norm="none"),
     "vgg-dropout": Variant("vgg_like", lb.MCDropout(p=None)),
+    "vgg-zero-mean": Variant(
+        "vgg_like",
+        {VGG_DROPOUT: lb.MCDropout(p=None), "classifier.dense1": lb.VarianceLayer()},
+        options={"dense_activation": "abs"},
+    ),
     "vgg-log-uniform": _vgg(lb.LogUniform()),
     "vgg-neuron": _vgg(lb.LogUniform(), "neuron"),
     "vgg-weight": _vgg(lb.LogUniform(), "weight"),
