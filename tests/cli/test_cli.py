@@ -378,15 +378,16 @@ def test_ctrl_c_within_training_says_where_it_goes_on(tables, tmp_path, capsys, 
     from leanbayes.training.engine import _Training
 
     words = ["fit", str(tables / "kinds.csv"), *SMALL, "--budget", "3", "--out", str(tmp_path)]
-    optimise = _Training._optimise
+    begin = _Training._begin
 
-    def interrupt(self, group):
+    def interrupt(self):
+        batches = begin(self)
         if self.epoch == 1:
             raise KeyboardInterrupt
-        return optimise(self, group)
+        return batches
 
     with monkeypatch.context() as patch:
-        patch.setattr(_Training, "_optimise", interrupt)
+        patch.setattr(_Training, "_begin", interrupt)
         assert main(words) == 130
     err = capsys.readouterr().err.strip()
     assert "interrupted in epoch 2" in err and "--resume goes on from the checkpoint" in err and "\n" not in err

@@ -69,13 +69,14 @@ def test_the_noise_goes_on_where_training_was_interrupted(line, tmp_path, monkey
         model = make_model(line, preset("rank1"), 0, hidden=[8])
         return train(model, line, config, progress=False, **options)[0].fixed_log_precision
 
-    def interrupt(self, group):
+    def interrupt(self):
+        batches = begin(self)
         if self.epoch == 2:
             raise KeyboardInterrupt
-        return optimise(self, group)
+        return batches
 
-    optimise = _Training._optimise
+    begin = _Training._begin
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(_Training, "_optimise", interrupt)
+        patch.setattr(_Training, "_begin", interrupt)
         run(out=tmp_path)
     assert run(out=tmp_path, resume=True).equal(run())

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +15,22 @@ import torch
 from filelock import BaseFileLock
 from torch import nn
 
-from leanbayes.objectives.elbo import ELBO, Terms
+from leanbayes.objectives.elbo import ELBO
 from leanbayes.objectives.likelihoods import Likelihood
+from leanbayes.training.checkpoints import FORMAT, check_fits
 from leanbayes.training.config import TrainConfig
 from leanbayes.training.data import Augment, Batch, Place, Source, TensorSource, make_source, split_data
 from leanbayes.training.errors import OutputError, TrainingInterrupted
 from leanbayes.training.evaluate import evaluate
 from leanbayes.training.files import BEST, LAST, claim, prepare_folder, read_state, write_state
-from leanbayes.training.graphs import GraphedStep
 from leanbayes.training.history import History
 from leanbayes.training.logs import Logs
-from leanbayes.training.meter import Meter
-from leanbayes.training.optimizers import make_optimizer
 from leanbayes.training.progress import ProgressBar
 from leanbayes.training.runtime import Runtime, make_runtime
 from leanbayes.training.schedules import kl_weight, learning_rate
 from leanbayes.training.seeds import derive, random_state, restore_random_state, seed_all
+from leanbayes.training.steps import Stepper, grouped
 
-_FORMAT = 1
 _BY_CALLBACK = "a callback ended it"
 
 
@@ -144,24 +142,18 @@ class _Training:
         self.lock: BaseFileLock | None = None
         self.train, self.valid = _sources(data, config, runtime, augment)
         self.steps_per_epoch = _steps_per_epoch(self.train, config)
-        self.rate = learning_rate(config, self.steps_per_epoch or 0)
-        self.kl_at = kl_weight(config, self.steps_per_epoch or 0)
-        self.elbo = _make_elbo(model, self.train, config, likelihood, self.kl_at(0))
+        rate, kl_at = (schedule(config, self.steps_per_epoch or 0) for schedule in (learning_rate, kl_weight))
+        self.elbo = _make_elbo(model, self.train, config, likelihood, kl_at(0))
         if out is not None:
             self._on_first(lambda: prepare_folder(out))
             self.folder = Path(out)
         runtime.setup(self.elbo)
-        self.optimizer = make_optimizer(self.elbo, config)
-        self.base_rates = [group["lr"] for group in self.optimizer.param_groups]
-        self.graphed = self._graphed() if config.cuda_graph else None
-        self.meter = Meter(runtime.device)
+        check = partial(_check_targets, self.elbo.likelihood, (self.train, self.valid))
+        self.steps = Stepper(runtime, self.elbo, config, rate=rate, kl_at=kl_at, check=check)
         self.history = History(monitor=config.monitor, min_delta=config.min_delta)
-        self.epoch = self.batch = self.step = 0
+        self.epoch = self.batch = 0
         self.elapsed = 0.0
         self.saved_step: int | None = None
-        self.checked = False
-        # Whether the gradients there are belong to a step that is done.
-        self.gradients_used = True
         self.best_weights: dict[str, Any] | None = None
         self._random: dict[str, Any] | None = None
 
@@ -185,16 +177,18 @@ class _Training:
             seed_all(seed if self.runtime.world == 1 else derive(seed, "rank", rank))
         first = self.runtime.rank == 0
         folder = self.folder if first else None
-        self.logs = Logs(folder, tensorboard=self.config.tensorboard, size=size, step=self.step)
-        self.bar = ProgressBar(self.config.epochs, self.steps_per_epoch, self.step, show=progress if first else False)
+        self.logs = Logs(folder, tensorboard=self.config.tensorboard, size=size, step=self.steps.count)
+        self.bar = ProgressBar(
+            self.config.epochs, self.steps_per_epoch, self.steps.count, show=progress if first else False
+        )
 
     def run(self) -> History:
         """Train until the end."""
         while not self._over():
             self._train_epoch()
             self._close_epoch()
-        self.optimizer.zero_grad()
-        if self.folder is not None and self.saved_step != self.step:
+        self.steps.optimizer.zero_grad()
+        if self.folder is not None and self.saved_step != self.steps.count:
             self._save()
         if self.config.restore_best:
             self._restore_best()
@@ -214,7 +208,7 @@ class _Training:
 
     def where_interrupted(self) -> str:
         """One sentence about where Ctrl-C came and how to go on."""
-        where = f"training was interrupted in epoch {self.epoch + 1} after {self.step} optimiser steps"
+        where = f"training was interrupted in epoch {self.epoch + 1} after {self.steps.count} optimiser steps"
         if self.folder is None:
             return f"{where}; without an output folder there is no checkpoint to resume from"
         if self.saved_step is None:
@@ -234,11 +228,13 @@ class _Training:
     def _train_epoch(self) -> None:
         began = time.monotonic() - self.elapsed
         self.elbo.train()
-        for group in _grouped(self._begin(), self.config.accumulate):
-            self._optimise(group)
+        for group in grouped(self._begin(), self.config.accumulate):
+            count = len(group)
+            self.steps(group)
+            self.batch += count
             self.elapsed = time.monotonic() - began
             self._between_steps()
-        if self.step == 0:
+        if self.steps.count == 0:
             raise ValueError("the training data gave no batch")
 
     def _begin(self) -> Iterator[Batch]:
@@ -254,103 +250,25 @@ class _Training:
             restore_random_state(state, self.runtime.device)
         return batches
 
-    def _optimise(self, group: list[Batch]) -> None:
-        """One optimiser step from the passes of a group, averaged over their examples; empties the group."""
-        count, total = len(group), sum(batch.rows for batch in group)
-        if self.graphed is not None and self.checked:
-            self._play(group.pop())
-            self.batch += count
-            return
-        for _ in range(count - 1):
-            with self.runtime.accumulating():
-                self._pass(group, total)
-        self._pass(group, total)
-        if self.config.clip is not None:
-            self.runtime.clip(self.optimizer, self.config.clip)
-        self._set_rates()
-        # A number, set by the host, which counts the steps itself: reading the device's count would wait for it.
-        weight = self.kl_at(self.step + 1)
-        if weight != self.elbo.kl_weight:
-            self.elbo.kl_weight = weight
-        self.optimizer.step()
-        self.step += 1
-        self.gradients_used = True
-        self.batch += count
-
-    def _play(self, batch: Batch) -> None:
-        """The same as a recorded step."""
-        assert self.graphed is not None
-        self._set_rates()
-        self.elbo.kl_weight = self.kl_at(self.step + 1)
-        terms, played = self.graphed(batch)
-        if played:
-            self.elbo.advance()
-        self.step += 1
-        self.meter.add(terms, batch.rows)
-
-    def _graphed(self) -> GraphedStep | None:
-        """A step to record, where that can be done."""
-        if self.runtime.device.type != "cuda" or self.runtime.world > 1 or self.config.accumulate > 1:
-            return None
-
-        def step(batch: Batch) -> Terms:
-            terms = self.runtime.forward(batch)
-            self.runtime.backward(terms.loss)
-            if self.config.clip is not None:
-                self.runtime.clip(self.optimizer, self.config.clip)
-            self.optimizer.step()
-            return terms
-
-        return GraphedStep(step, self.optimizer, self.runtime.device)
-
-    def _pass(self, group: list[Batch], total: int) -> None:
-        """Forward and backward of a group's next batch, which is let go as early as autograd does."""
-        rows = group[0].rows
-        terms = self.runtime.forward(group.pop(0))
-        if not self.checked:
-            self._check_targets(terms.outputs.shape[2:])
-        if self.gradients_used:
-            # Only now: the old gradients' memory goes straight to the new ones.
-            self.optimizer.zero_grad()
-            self.gradients_used = False
-        self.runtime.backward(terms.loss if rows == total else terms.loss * (rows / total))
-        self.meter.add(terms, rows)
-
-    def _check_targets(self, output_shape: torch.Size) -> None:
-        """Look at all targets once, now that the outputs' shape is known; a GPU checks no later batch."""
-        self.checked = True
-        for source in (self.train, self.valid):
-            if isinstance(source, TensorSource):
-                outputs = torch.empty((1, source.y.shape[0], *output_shape), device="meta")
-                self.elbo.likelihood.check(outputs, source.y)
-
-    def _set_rates(self) -> None:
-        factor = self.rate(self.step)
-        for group, base in zip(self.optimizer.param_groups, self.base_rates):
-            if isinstance(group["lr"], torch.Tensor) and group["lr"].device == self.runtime.device:
-                group["lr"].fill_(base * factor)  # a recorded step reads it there
-            else:
-                group["lr"] = base * factor
-
     def _between_steps(self) -> None:
         assert self.bar is not None and self.logs is not None
-        self.bar.step(self.step)
-        if self.step % self.config.log_every == 0:
-            values = self.meter.close_window(self.runtime.total)
+        self.bar.step(self.steps.count)
+        if self.steps.count % self.config.log_every == 0:
+            values = self.steps.meter.close_window(self.runtime.total)
             self._check_finite(values)
-            record = {"epoch": self.epoch + 1, "step": self.step, **values, **self._settings()}
+            record = {"epoch": self.epoch + 1, "step": self.steps.count, **values, **self.steps.settings()}
             self.logs.write("step", record)
             self.bar.show(self.epoch + 1, values)
         every = self.config.checkpoint_steps
-        if every is not None and self.step % every == 0 and self.folder is not None:
+        if every is not None and self.steps.count % every == 0 and self.folder is not None:
             self._save()
 
     def _close_epoch(self) -> None:
         """Evaluate, note the epoch, and write what has to be written."""
         assert self.bar is not None and self.logs is not None
-        values = self.meter.close_epoch(self.runtime.total)
+        values = self.steps.meter.close_epoch(self.runtime.total)
         self._check_finite(values)
-        record = {"epoch": self.epoch + 1, "step": self.step, **values, **self._settings()}
+        record = {"epoch": self.epoch + 1, "step": self.steps.count, **values, **self.steps.settings()}
         if self.valid is not None and self._due(self.config.valid_every):
             seed = derive(self.config.seed, "valid")
             record |= evaluate(self.runtime, self.valid, self.config.valid_samples, seed)
@@ -358,7 +276,7 @@ class _Training:
         self.history.records.append(record)
         self.epoch, self.batch, self.elapsed = self.epoch + 1, 0, 0.0
         self.logs.write("epoch", record)
-        self.bar.step(self.step)
+        self.bar.step(self.steps.count)
         self.bar.show(self.epoch + 1, record)
         self._call_back(record)
         if self.history.best is record:
@@ -370,15 +288,11 @@ class _Training:
         number = self.epoch + 1
         return number % every == 0 or number == self.config.epochs
 
-    def _settings(self) -> dict[str, float]:
-        before = max(0, self.step - 1)
-        return {"lr": self.base_rates[0] * self.rate(before), "kl_weight": self.kl_at(before)}
-
     def _check_finite(self, values: dict[str, float]) -> None:
         if not math.isfinite(values["loss"]):
             kept = "" if self.saved_step is None else f"; the checkpoint of step {self.saved_step} is intact"
             raise FloatingPointError(
-                f"the loss is {values['loss']} by optimiser step {self.step}; lower lr or set clip{kept}"
+                f"the loss is {values['loss']} by optimiser step {self.steps.count}; lower lr or set clip{kept}"
             )
 
     def _call_back(self, record: dict[str, Any]) -> None:
@@ -393,19 +307,19 @@ class _Training:
     def _save(self) -> None:
         assert self.folder is not None and self.logs is not None
         path = self.folder / LAST
-        self._check_finite({"loss": self.meter.state_dict()["epoch"][0]})
-        model, optimizer = self.runtime.states(self.optimizer)
+        self._check_finite({"loss": self.steps.meter.state_dict()["epoch"][0]})
+        model, optimizer = self.runtime.states(self.steps.optimizer)
         state = {
-            "format": _FORMAT,
+            "format": FORMAT,
             "config": self.config.to_dict(),
             "examples": self.train.examples,
             "epoch": self.epoch,
             "batch": self.batch,
-            "step": self.step,
+            "step": self.steps.count,
             "elapsed": self.elapsed,
             "records": self.history.records,
             "stopped": self.history.stopped,
-            "meters": self.runtime.gather(self.meter.state_dict()),
+            "meters": self.runtime.gather(self.steps.meter.state_dict()),
             "random": self.runtime.gather(random_state(self.runtime.device)),
             "data": self.runtime.gather(self.train.state()),
             "log_size": self.logs.size,
@@ -414,58 +328,36 @@ class _Training:
         }
         self.logs.flush()
         self._on_first(lambda: write_state(path, state))
-        self.saved_step = self.step
+        self.saved_step = self.steps.count
 
     def _load(self, state: dict[str, Any], path: Path) -> int:
         """Go to where a checkpoint was made; returns the size that the log had."""
-        self._check_fits(state, path)
+        check_fits(state, path, self.config, examples=self.train.examples, world=self.runtime.world)
         rank = self.runtime.rank
-        self.epoch, self.batch, self.step = state["epoch"], state["batch"], state["step"]
+        self.epoch, self.batch = state["epoch"], state["batch"]
+        self.steps.go_to(state["step"])
         self.elapsed = state["elapsed"]
         self.history.records = state["records"]
         # Whether patience has run out follows from the records; it may have been raised since.
         self.history.stopped = _BY_CALLBACK if state["stopped"] == _BY_CALLBACK else None
-        self.elbo.kl_weight = self.kl_at(self.step)
         try:
-            self.runtime.load_states(self.optimizer, state["model"], state["optimizer"])
+            self.runtime.load_states(self.steps.optimizer, state["model"], state["optimizer"])
         except (RuntimeError, ValueError) as error:
             first = str(error).strip().splitlines()
             raise OutputError(f"the checkpoint {path} is of another model: {' '.join(first[:2])}") from error
-        self.meter.load_state_dict(state["meters"][rank])
+        self.steps.meter.load_state_dict(state["meters"][rank])
         self.train.load_state(state["data"][rank])
         self._random = state["random"][rank]
-        self.saved_step = self.step
+        self.saved_step = self.steps.count
         return state["log_size"]
-
-    def _check_fits(self, state: dict[str, Any], path: Path) -> None:
-        if state.get("format") != _FORMAT:
-            raise OutputError(f"{path} is no checkpoint that this version can read; delete it to start again")
-        before = TrainConfig.from_dict(state["config"])
-        changed = self.config.differences(before)
-        if changed:
-            name = changed[0]
-            raise OutputError(
-                f"the run in {path.parent} was started with {name}={getattr(before, name)!r}, not "
-                f"{getattr(self.config, name)!r}; resume with the same configuration or choose another folder"
-            )
-        if state["examples"] != self.train.examples:
-            raise OutputError(
-                f"the run in {path.parent} was started on {state['examples']} training examples, and the data has "
-                f"{self.train.examples}; choose another folder"
-            )
-        if len(state["random"]) != self.runtime.world:
-            raise OutputError(
-                f"the run in {path.parent} has {len(state['random'])} processes; resume it with as many, not "
-                f"{self.runtime.world}"
-            )
 
     def _keep_best(self, record: dict[str, Any]) -> None:
         if self.folder is not None:
             path = self.folder / BEST
-            model, _ = self.runtime.states(self.optimizer)
-            self._on_first(lambda: write_state(path, {"format": _FORMAT, "record": record, "model": model}))
+            model, _ = self.runtime.states(self.steps.optimizer)
+            self._on_first(lambda: write_state(path, {"format": FORMAT, "record": record, "model": model}))
         elif self.config.restore_best:
-            model, _ = self.runtime.states(self.optimizer)
+            model, _ = self.runtime.states(self.steps.optimizer)
             self.best_weights = {key: value.detach().cpu().clone() for key, value in model.items()}
 
     def _restore_best(self) -> None:
@@ -491,14 +383,6 @@ class _Training:
             raise OutputError(problem)
 
 
-def _grouped(batches: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
-    """The batches of each optimiser step; the last group of an epoch may be smaller."""
-    batches = iter(batches)
-    # No name for a batch: it would keep the batch alive until there is the next.
-    while group := list(islice(batches, size)):
-        yield group
-
-
 def _sources(data: Any, config: TrainConfig, runtime: Runtime, augment: Augment | None) -> tuple[Source, Source | None]:
     train, valid = split_data(data)
     place = Place(runtime.device, runtime.rank, runtime.world)
@@ -518,6 +402,14 @@ def _sources(data: Any, config: TrainConfig, runtime: Runtime, augment: Augment 
     # The objective takes no batch above the number of training examples.
     size = source.size if isinstance(source, TensorSource) else config.batch_size
     return source, make_source(valid, place, batch_size=size, seed=config.seed, training=False)
+
+
+def _check_targets(likelihood: Likelihood, sources: Iterable[Source | None], output_shape: torch.Size) -> None:
+    """Look at all targets once, now that the outputs' shape is known; a GPU checks no later batch."""
+    for source in sources:
+        if isinstance(source, TensorSource):
+            outputs = torch.empty((1, source.y.shape[0], *output_shape), device="meta")
+            likelihood.check(outputs, source.y)
 
 
 def _steps_per_epoch(source: Source, config: TrainConfig) -> int | None:
