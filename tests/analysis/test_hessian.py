@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import leanbayes as lb
 from leanbayes.analysis import curvature
@@ -19,6 +20,35 @@ class Positions(nn.Module):
 
     def forward(self, x):
         return self.output(F.softplus(self.dense(x)).flatten(1))
+
+
+class Flattened(Positions):
+    """The same, but a row of the dense layer's input is a position of an example."""
+
+    def forward(self, x):
+        return self.output(F.softplus(self.dense(x.reshape(-1, 3))).view(len(x), -1))
+
+
+class PositionsFirst(Positions):
+    """The same with positions on the first axis; seven of them here, as many as there are examples."""
+
+    def __init__(self):
+        super().__init__()
+        self.output = nn.Linear(7 * 4, 3)
+
+    def forward(self, x):
+        return self.output(F.softplus(self.dense(x.movedim(1, 0))).movedim(0, 1).flatten(1))
+
+
+def grouped():
+    """A group norm behind the layer."""
+    return nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.Softplus(), nn.Flatten(), nn.Linear(16, 3))
+
+
+def attended():
+    """A plain attention layer behind the layer."""
+    attention = nn.TransformerEncoderLayer(6, 2, 7, batch_first=True)
+    return nn.Sequential(nn.Linear(6, 6), attention, nn.Flatten(), nn.Linear(30, 3))
 
 
 def behind(layer, *shape):
@@ -38,6 +68,10 @@ NETWORKS = {
     "dense": (lambda: behind(nn.Linear(6, 5), 6), (6,), "0"),
     "output": (lambda: behind(nn.Linear(6, 5), 6), (6,), "4"),
     "sequence": (Positions, (5, 3), "dense"),
+    "flattened": (Flattened, (5, 3), "dense"),
+    "positions_first": (PositionsFirst, (7, 3), "dense"),
+    "group_norm": (grouped, (2, 4, 4), "0"),
+    "attention": (attended, (5, 6), "0"),
     "conv": (lambda: behind(nn.Conv2d(2, 3, 2, padding=1), 2, 4, 4), (2, 4, 4), "0"),
     "few_positions": (lambda: behind(nn.Conv2d(3, 4, 3), 3, 4, 4), (3, 4, 4), "0"),
     "stride": (lambda: behind(nn.Conv2d(2, 4, 3, stride=2, padding=1), 2, 5, 5), (2, 5, 5), "0"),
@@ -57,6 +91,7 @@ def loss_of(net, name, x, y):
     """The summed loss as a function of one weight."""
     net = net.eval()
 
+    @sdpa_kernel(SDPBackend.MATH)
     def loss(weight):
         return F.cross_entropy(torch.func.functional_call(net, {f"{name}.weight": weight}, (x,)), y, reduction="sum")
 
@@ -133,3 +168,48 @@ def test_a_weight_stored_with_its_inputs_first():
     loss, weight = loss_of(lb.point_estimate(model), "0", x, y)
     hessian = torch.autograd.functional.hessian(loss, weight).reshape(20, 20)
     torch.testing.assert_close(curvature(model, x, y)["0"], 0.04 * hessian.diagonal().abs().view(5, 4))
+
+
+def test_a_weight_of_two_layers_is_refused():
+    net = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Softplus(), nn.Linear(4, 4, bias=False))
+    net[2].weight = net[0].weight
+    model = lb.bayesianize(net, lb.MeanField())
+    with pytest.raises(ValueError, match="0 shares its weight with another layer"):
+        curvature(model, torch.randn(5, 4), torch.randint(4, (5,)))
+
+
+def test_sums_over_batches_are_in_full_precision():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.Softplus(), nn.Linear(8, 3))
+    model = lb.bayesianize(net, lb.MeanField(), where=lb.named("0")).bfloat16()
+    x, y = torch.randn(2000, 4).bfloat16(), torch.randint(3, (2000,))
+    whole, one_by_one = (curvature(model, x, y, batch_size=size)["0"].sum().item() for size in (2000, 4))
+    assert one_by_one == pytest.approx(whole, rel=0.01)
+
+
+def test_a_compiled_model_has_the_names_of_the_plain_one():
+    net, x, y, _ = problem("dense")
+    model = lb.bayesianize(net, lb.MeanField())
+    found = curvature(torch.compile(model, backend="eager"), x, y, layer="0")
+    torch.testing.assert_close(found, curvature(model, x, y, layer="0"))
+
+
+@pytest.mark.parametrize(
+    "changes, error, message",
+    [
+        ({"y": torch.zeros(4, dtype=torch.long)}, ValueError, "one class label for each of 5 inputs"),
+        ({"y": torch.full((5,), -100)}, ValueError, "labels must be from 0 to 2 for 3 outputs"),
+        ({"y": torch.full((5,), 3)}, ValueError, "reach from 3 to 3; renumber them"),
+        ({"x": torch.zeros(0, 4), "y": torch.zeros(0, dtype=torch.long)}, ValueError, "at least one input"),
+        ({"x": torch.full((5, 4), torch.nan)}, ValueError, "NaN in 5 of 5 rows"),
+        ({"x": torch.zeros(5, 2, 4)}, ValueError, r"outputs \[B, C\]"),
+        ({"x": [[0.0] * 4] * 5}, TypeError, "x is a tensor, not list"),
+        ({"batch_size": 0}, ValueError, "batch_size is a whole number from 1"),
+        ({"chunk": -1}, ValueError, "chunk is a whole number from 1"),
+    ],
+)
+def test_errors_say_what_is_wrong(changes, error, message):
+    model = lb.bayesianize(nn.Sequential(nn.Linear(4, 5), nn.Softplus(), nn.Linear(5, 3)), lb.MeanField())
+    arguments = {"x": torch.zeros(5, 4), "y": torch.zeros(5, dtype=torch.long)} | changes
+    with pytest.raises(error, match=message):
+        curvature(model, **arguments)

@@ -47,6 +47,11 @@ def test_layers_of_other_families_are_passed_over():
         (lb.bayesianize(SmallNet(), lb.Rank1()), None, "no layer with a standard deviation"),
         (lb.bayesianize(SmallNet(), lb.DeepEnsemble(2, of=lb.MeanField())), None, "ensemble.member_module"),
         (lb.bayesianize(SmallNet(), lb.MeanField()), "dense", "'dense' matches none of the layers conv, hidden, out"),
+        (
+            lb.bayesianize(SmallNet(), lb.MeanField()),
+            ["conv", "typo"],
+            "'typo' matches none of the layers conv, hidden",
+        ),
     ],
 )
 def test_errors_say_what_to_do(model, which, message):

@@ -62,9 +62,22 @@ def test_a_variance_layer_is_its_own_approximation():
 
 
 def test_errors_say_what_is_wrong():
-    with pytest.raises(ValueError, match="alpha is a positive number, not -1"):
+    with pytest.raises(ValueError, match="alpha is a number from 0, not -1"):
         mmd_bound(-1, 4)
     with pytest.raises(ValueError, match="one weight at least, not 0"):
         MMDBound(1.0, 0)
     with pytest.raises(TypeError, match="a model, or alpha and the number of weights"):
         mmd_bound(1.0)
+
+
+def test_weights_at_their_means_are_as_far_from_zero_as_can_be():
+    model = lb.bayesianize(nn.Linear(10, 20), lb.VariationalDropout(init_log_alpha=19))
+    (bound,) = mmd_bound(lb.analysis.prune(model, sparsity=0.9, keep_means=True)).values()
+    assert bound.vacuous and bound.exact == 2 and bound.to_dict()["bound"] is None
+    assert "vacuous" in str(bound)
+
+
+def test_a_layer_without_weights_has_nothing_to_drop():
+    model = lb.bayesianize(nn.Linear(10, 20), lb.MeanField())
+    (bound,) = mmd_bound(lb.analysis.prune(model, threshold=1e9)).values()
+    assert bound.exact == bound.bound == 0 and not bound.vacuous

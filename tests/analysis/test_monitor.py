@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 
 import leanbayes as lb
 from leanbayes.analysis import PhaseMonitor, phases
@@ -38,3 +39,15 @@ def test_records_are_the_reports_of_the_epochs():
 def test_every_counts_from_one():
     with pytest.raises(ValueError, match="every counts epochs from 1, not 0"):
         PhaseMonitor(*data(), every=0)
+
+
+def test_what_is_wrong_is_said_before_epochs_are_spent():
+    x, y = torch.randn(20, 4), torch.randint(2, (20,))
+    with pytest.raises(ValueError, match="one class label for each of 20 inputs"):
+        PhaseMonitor(x, y[:3], every=3)
+    model = lb.bayesianize(torch.nn.Linear(4, 2), lb.VariationalDropout())
+    epochs = []
+    monitor = PhaseMonitor(x, y, every=3, layers="typo")
+    with pytest.raises(ValueError, match="'typo' matches none of the layers"):
+        fit(model, (x, y), config(epochs=3), callbacks=[lambda _: epochs.append(1), monitor])
+    assert len(epochs) == 1

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 
 import pytest
 import torch
@@ -138,3 +139,56 @@ def test_reports_are_json_and_text():
 def test_labels_are_checked():
     with pytest.raises(ValueError, match="one class label for each of 40 inputs"):
         phases(noisy(), X, Y[:3])
+
+
+def test_the_noise_of_other_methods_stays_beside_the_means_of_a_layer():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 30), nn.Softplus(), nn.Linear(30, 3))
+    model = lb.bayesianize(net, {"0": lb.MCDropout(p=0.5), "2": lb.VariationalDropout()})
+    report = phases(model, torch.randn(50, 6), torch.randint(3, (50,)), samples=8)
+    of_layer, together = report.layers[0].scores.mean, report.together.mean
+    assert of_layer.nll < of_layer.sample_nll  # an average over draws is better than they are
+    assert together.nll == pytest.approx(together.sample_nll)
+
+
+def test_tied_layers_are_replaced_together():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Softplus(), nn.Linear(4, 4, bias=False))
+    net[2].weight = net[0].weight
+    model = lb.bayesianize(net, lb.VariationalDropout(init_log_alpha=-20))
+    x, y = torch.randn(30, 4), torch.randint(4, (30,))
+    report = phases(model, x, y, samples=3)
+    # Noise alone is next to nothing here, so that both layers give zeros and all classes are equally likely.
+    assert report.layers[0].scores.zero_mean.nll == pytest.approx(math.log(4), abs=1e-3)
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+def test_half_precision_and_kinds_of_noise(pruned):
+    class Words(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = nn.Embedding(9, 6)
+            self.output = nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.output(self.words(x).mean(1))
+
+    model = lb.bayesianize(Words(), lb.VarianceLayer(noise="bernoulli"), where=lb.types(nn.Embedding)).bfloat16()
+    if pruned:
+        model = lb.analysis.prune(model, sparsity=0.5)
+    (layer,) = noisy_layers(model)
+    with permuted_deviations([layer], 0):
+        assert layer.weights["words"].posterior.kind == "bernoulli"
+    report = phases(model, torch.randint(9, (20, 5)), torch.randint(3, (20,)), samples=2)
+    assert math.isfinite(report.layers[0].scores.permuted.nll)
+
+
+def test_labels_beyond_the_classes_and_models_of_one_output_are_refused():
+    model = lb.bayesianize(nn.Linear(6, 3), lb.VariationalDropout())
+    with pytest.raises(ValueError, match="labels must be from 0 to 2 for 3 outputs, but they reach from 0 to 9"):
+        phases(model, torch.randn(4, 6), torch.tensor([0, 1, 2, 9]))
+    one = lb.bayesianize(nn.Linear(6, 1), lb.VariationalDropout())
+    with pytest.raises(ValueError, match="two classes or more"):
+        phases(one, torch.randn(4, 6), torch.zeros(4, dtype=torch.long))
+    small = torch.tensor([0, 1, 2, 0], dtype=torch.uint8)
+    assert phases(model, torch.randn(4, 6), small, samples=2).examples == 4

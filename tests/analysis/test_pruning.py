@@ -197,3 +197,43 @@ def test_what_is_pruned_is_not_pruned_again():
         prune_report(noisy())
     with pytest.raises(ValueError, match="either sparsities= or thresholds="):
         pruning_curve(noisy(), X, Y)
+
+
+def test_frozen_means_stay_frozen_and_keep_their_learning_rate():
+    model = lb.bayesianize(nn.Linear(10, 3), lb.MeanField(), freeze=True)
+    small = prune(model, sparsity=0.5)
+    trained = {name: p.requires_grad for name, p in small.named_parameters()}
+    assert trained == {"weight.posterior.kept.loc": False, "weight.posterior.kept.raw_std": True, "bias": False}
+    small = prune(lb.bayesianize(nn.Linear(10, 3), lb.MeanField()), sparsity=0.5)
+    rates = {id(p): group["lr"] for group in lb.param_groups(small, 1e-3, variational_lr=0.1) for p in group["params"]}
+    kept = small.weight.posterior.kept
+    assert (rates[id(kept.loc)], rates[id(kept.raw_std)]) == (1e-3, 0.1)
+
+
+def test_a_curve_counts_the_chosen_layers_alone():
+    net = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 3))
+    before = prune(lb.bayesianize(net, lb.MeanField()), sparsity=0.9, layer="0")
+    curve = pruning_curve(before, torch.randn(5, 20), torch.randint(3, (5,)), sparsities=[0.5], layer="2", samples=2)
+    assert curve.points[0].sparsity == pytest.approx(0.5)
+
+
+def test_some_weight_is_left_below_a_sparsity_of_one():
+    small = prune(lb.bayesianize(nn.Linear(10, 3), lb.MeanField()), sparsity=0.999)
+    assert prune_report(small).layers[0].kept == 1
+
+
+def test_sizes_follow_the_precision_and_modes_are_kept():
+    model = lb.bayesianize(nn.Linear(10, 3), lb.MeanField()).eval()
+    small = prune(model, sparsity=0.5)
+    assert not any(part.training for part in small.modules())
+    full, half = (prune_report(net).layers[0].dense_bytes for net in (small, copy.deepcopy(small).bfloat16()))
+    assert full == 2 * half == 60 * 4
+
+
+@pytest.mark.parametrize(
+    "kappa", [torch.rand(5, 10), torch.rand(30, 10), torch.full((20, 10), torch.nan)], ids=["small", "large", "nan"]
+)
+def test_kappa_has_to_fit_the_weight(kappa):
+    model = lb.bayesianize(nn.Linear(10, 20), lb.MeanField())
+    with pytest.raises(ValueError, match=r"must be finite and shaped \(20, 10\) as its weight"):
+        prune(model, sparsity=0.5, by="kappa", kappa={"": kappa})

@@ -41,6 +41,9 @@ def noisy_layers(model: nn.Module, which: Which = None) -> list[NoisyLayer]:
         model: A converted model.
         which: Names or globs, or a selector; None takes all layers.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"expected a converted model, got {type(model).__name__}")
+    model = uncompiled(model)
     if any(isinstance(module, Ensemble) for module in model.modules()):
         raise ValueError(
             "the members of a deep ensemble are looked at one by one; pass one of them, ensemble.member_module(0)"
@@ -58,9 +61,16 @@ def noisy_layers(model: nn.Module, which: Which = None) -> list[NoisyLayer]:
         )
     wanted = _predicate(which)
     chosen = [layer for layer in found if wanted(layer.name, layer.module)]
-    if not chosen:
-        raise ValueError(f"{which!r} matches none of the layers {', '.join(shown(layer.name) for layer in found)}")
+    missing = set(getattr(wanted, "exact", ())) - {layer.name for layer in found}
+    if missing or not chosen:
+        asked = repr(sorted(missing)[0]) if missing else repr(which)
+        raise ValueError(f"{asked} matches none of the layers {', '.join(shown(layer.name) for layer in found)}")
     return chosen
+
+
+def uncompiled(model: nn.Module) -> nn.Module:
+    """The model that torch.compile was given, whose layers have the names that the user knows."""
+    return getattr(model, "_orig_mod", model)
 
 
 def shown(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from leanbayes._predict import predict
 from leanbayes._summary import _table
+from leanbayes.analysis._data import batches, check_labelled, check_scores
 from leanbayes.training.seeds import derive
 
 
@@ -93,11 +94,12 @@ def iterative_fast_sign(
         >>> lb.analysis.iterative_fast_sign(net, x, target, step=0.1, steps=3, bounds=(-1, 1)).abs().max() <= 0.3
         tensor(True)
     """
+    _check(model, x, y, bounds, batch_size)
     attack = _Attack(model, step, steps, samples, targeted, bounds, seed)
     attacked = []
-    for number, (part, labels) in enumerate(_batches(x, y, bounds, batch_size)):
+    for number, (part, labels) in enumerate(batches(model, x, y, batch_size)):
         path = list(attack.path(number, part, labels))
-        attacked.append(torch.stack(path) if every_step else path[-1])
+        attacked.append((torch.stack(path) if every_step else path[-1]).to(x.device))
     return torch.cat(attacked, 1 if every_step else 0)
 
 
@@ -131,9 +133,10 @@ def attack_curve(
     Returns:
         An `AttackCurve`.
     """
+    _check(model, x, y, bounds, batch_size)
     attack = _Attack(model, step, steps, samples, targeted, bounds, seed)
     sums = torch.zeros(steps + 1, 2, dtype=torch.float64)
-    for number, (part, labels) in enumerate(_batches(x, y, bounds, batch_size)):
+    for number, (part, labels) in enumerate(batches(model, x, y, batch_size)):
         for taken, changed in enumerate(attack.path(number, part, labels)):
             prediction = predict(model, changed, samples, seed=derive(seed, "evaluation", number, taken))
             success = (prediction.label == labels) == targeted
@@ -178,20 +181,23 @@ class _Attack:
     @torch.enable_grad()
     def _gradient(self, x: Tensor, y: Tensor, seed: int) -> Tensor:
         x = x.detach().requires_grad_()
-        score = predict(self.model, x, self.samples, seed=seed, grad=True).log_prob(y).sum()
-        return torch.autograd.grad(score, x)[0]
+        prediction = predict(self.model, x, self.samples, seed=seed, grad=True)
+        check_scores(prediction.outputs.shape[1:], y)
+        return torch.autograd.grad(prediction.log_prob(y).sum(), x)[0]
 
 
-def _batches(
-    x: Tensor, y: Tensor, bounds: tuple[float, float] | None, batch_size: int
-) -> Iterator[tuple[Tensor, Tensor]]:
+def _check(model: nn.Module, x: Tensor, y: Tensor, bounds: tuple[float, float] | None, batch_size: int) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"the attack takes a model, not {type(model).__name__}")
+    check_labelled(x, y, batch_size)
     if not x.is_floating_point():
         raise TypeError(f"the attack changes inputs by fractions; convert the {x.dtype} inputs to floating point")
-    if y.shape != (len(x),) or y.is_floating_point():
-        raise ValueError(f"expected one class for each of {len(x)} inputs, got {tuple(y.shape)} of {y.dtype}")
+    if bounds is None:
+        return
+    if not isinstance(bounds, Sequence) or len(bounds) != 2:
+        raise TypeError(f"bounds are the smallest and the largest value of an input, or None, not {bounds!r}")
     low, high = float(x.min()), float(x.max())
-    if bounds is not None and not bounds[0] <= low <= high <= bounds[1]:
+    if not bounds[0] <= low <= high <= bounds[1]:
         raise ValueError(
             f"inputs reach from {low:g} to {high:g}, beyond bounds={bounds}; give the range of the inputs as bounds"
         )
-    return zip(x.split(batch_size), y.split(batch_size))

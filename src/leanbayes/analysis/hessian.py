@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from leanbayes._inputs import output_tensor
 from leanbayes._predict import _eval_mode
 from leanbayes._sampling import sampling
-from leanbayes.analysis._layers import NoisyLayer, Which, noisy_layers, shown
+from leanbayes.analysis._data import batches, check_count, check_labelled, check_scores
+from leanbayes.analysis._layers import NoisyLayer, Which, noisy_layers, shown, uncompiled
 from leanbayes.nn.layer import BayesianLayer
 from leanbayes.ops import Conv, Dense, DenseTransposed, LinearOp
 
@@ -40,7 +42,8 @@ def curvature(
     Second derivatives are exact. With respect to the weight that joins input j and output i of a layer they are
     ``sum_pq a_jp a_jq H_ipq``, with a the layer's inputs at positions p and q and H the second derivatives with respect
     to its outputs; an example of a dense layer has one position. So there are as many Hessian-vector products as the
-    layer has outputs, times its positions or its inputs per output, whichever are fewer.
+    layer has outputs, times its positions or its inputs per output, whichever are fewer; the latter where rows of the
+    layer's input see each other, as those of a sequence do that is flattened before the layer.
 
     Kinks have no second derivative: a network of ReLUs shows the curvature of its softmax alone. The published
     procedure uses networks with softplus after the noisy layer.
@@ -64,6 +67,9 @@ def curvature(
         >>> kappa["0"].shape
         torch.Size([8, 4])
     """
+    model = uncompiled(model)  # compiled code has no second derivatives
+    check_labelled(x, y, batch_size)
+    check_count("chunk", chunk)
     found = noisy_layers(model, layer)
     for part in found:
         _check_op(part)
@@ -77,14 +83,19 @@ def _check_op(layer: NoisyLayer) -> None:
             f"curvature serves dense layers and convolutions; {shown(layer.name)} is of type {kind}: leave it out with "
             "layer="
         )
+    if layer.module.weight.tied:
+        raise ValueError(
+            f"curvature serves weights that one layer uses; {shown(layer.name)} shares its weight with another layer: "
+            "leave it out with layer="
+        )
 
 
 def _kappa(model: nn.Module, layer: NoisyLayer, x: Tensor, y: Tensor, batch_size: int, chunk: int | None) -> Tensor:
     module: Any = layer.module
-    device = module.weight.device
-    diagonal = torch.zeros((), device=device)
-    for rows, labels in zip(x.split(batch_size), y.split(batch_size)):
-        diagonal = diagonal + _hessian_diagonal(model, layer, rows.to(device), labels.to(device), chunk)
+    full = torch.promote_types(module.weight.dtype, torch.float32)  # sums over many batches in half precision drift
+    diagonal = torch.zeros((), dtype=full, device=module.weight.device)
+    for rows, labels in batches(model, x, y, batch_size):
+        diagonal = diagonal + _hessian_diagonal(model, layer, rows, labels, chunk).to(full)
     if isinstance(module.op, DenseTransposed):
         diagonal = diagonal.mT
     return (module.weight.moments().var * diagonal.reshape(module.weight.shape).abs()).detach()
@@ -93,19 +104,49 @@ def _kappa(model: nn.Module, layer: NoisyLayer, x: Tensor, y: Tensor, batch_size
 def _hessian_diagonal(model: nn.Module, layer: NoisyLayer, x: Tensor, y: Tensor, chunk: int | None) -> Tensor:
     """Second derivatives of one batch's summed loss in each weight, ``[out, inputs per output]``."""
     module: Any = layer.module
-    with _eval_mode(model), sampling(mean=True), torch.enable_grad(), _shifted_output(module) as shift:
-        loss = F.cross_entropy(output_tensor(model(x)), y, reduction="sum")
+    with _eval_mode(model), sampling(mean=True), _twice_differentiable(model), _shifted_output(module) as shift:
+        outputs = output_tensor(model(x))
+        check_scores(outputs.shape, y)
+        loss = F.cross_entropy(outputs, y, reduction="sum")
         if shift.calls != 1:
             raise ValueError(f"{shown(layer.name)} is called {shift.calls} times in one pass; curvature needs one call")
         (gradient,) = torch.autograd.grad(loss, shift.value, create_graph=True)  # [B, out, P]
     inputs = _inputs_of_outputs(module.op, module.weight.shape, shift.input)  # [B, groups, K, P]
     size = gradient.shape[1] // inputs.shape[1]
+    positions, places = inputs.shape[3], inputs.shape[2]
+    by_position = positions <= places and _rows_are_apart(gradient, shift.value)
     return torch.cat(
         [
-            _quadratic_forms(gradient, shift.value, range(group * size, (group + 1) * size), of_group, chunk)
+            _quadratic_forms(
+                gradient, shift.value, range(group * size, (group + 1) * size), of_group, by_position, chunk
+            )
             for group, of_group in enumerate(inputs.unbind(1))
         ]
     )
+
+
+@contextmanager
+def _twice_differentiable(model: nn.Module) -> Iterator[None]:
+    """Fused attention and cuDNN's recurrent layers have no second derivatives; what they are made of does."""
+    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
+    cudnn = torch.backends.cudnn.flags(enabled=False) if recurrent else nullcontext()
+    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), cudnn:
+        yield
+
+
+def _rows_are_apart(gradient: Tensor, shift: Tensor) -> bool:
+    """Whether no second derivative joins two rows, so that one direction can be taken in all of them at once."""
+    rows = torch.arange(len(shift), device=shift.device)
+    noise = torch.Generator(device="cpu").manual_seed(0)
+    direction = torch.randn(shift.shape, generator=noise).to(shift)
+    # Two rows differ in one binary digit of their numbers at least.
+    for digit in range(max(len(shift) - 1, 0).bit_length()):
+        moved = (rows >> digit) % 2 == 1
+        here = moved.view(-1, *[1] * (shift.dim() - 1))
+        (product,) = torch.autograd.grad(gradient, shift, direction * here, retain_graph=True)
+        if product[~moved].any():
+            return False
+    return True
 
 
 class _Shift:
@@ -154,21 +195,24 @@ def _inputs_of_outputs(op: LinearOp, shape: torch.Size, x: Tensor) -> Tensor:
     return op(x, torch.cat([copies] * op.groups)).flatten(2).unflatten(1, (op.groups, places))
 
 
-def _quadratic_forms(gradient: Tensor, shift: Tensor, channels: range, inputs: Tensor, chunk: int | None) -> Tensor:
-    """``sum_b a_bk' H_bi a_bk`` for some channels i and every input k of them, with H_bi ``[P, P]``.
+def _quadratic_forms(
+    gradient: Tensor, shift: Tensor, channels: range, inputs: Tensor, by_position: bool, chunk: int | None
+) -> Tensor:
+    """``a_k' H_i a_k`` for some channels i and every input k of them, with H_i over rows and positions.
 
     Args:
         gradient: Of the loss in `shift`, with its graph, ``[B, out, P]``.
         shift: What it is differentiated in again.
         channels: The channels of one group.
         inputs: What their outputs sum over, a ``[B, K, P]``.
+        by_position: Whether to multiply H by one position of all rows after the other, which takes rows that are apart,
+            or by the inputs.
         chunk: Hessian-vector products at once.
 
     Returns:
         One number per weight, ``[channels, K]``.
     """
     batch, places, positions = inputs.shape
-    by_position = positions <= places
     each = positions if by_position else places
     # Directions in which H is multiplied, the same for all channels.
     basis = torch.eye(positions, dtype=shift.dtype, device=shift.device) if by_position else inputs.movedim(1, 0)
@@ -191,5 +235,8 @@ def _hessian_products(gradient: Tensor, shift: Tensor, channel: Tensor, directio
     rows = torch.arange(len(channel), device=channel.device)
     vectors = shift.new_zeros(len(channel), *shift.shape)
     vectors[rows, :, channel] = directions
-    (products,) = torch.autograd.grad(gradient, shift, vectors, retain_graph=True, is_grads_batched=True)
+    try:
+        (products,) = torch.autograd.grad(gradient, shift, vectors, retain_graph=True, is_grads_batched=True)
+    except RuntimeError:  # some layers, such as group norms, have second derivatives for one vector at a time alone
+        products = torch.stack([torch.autograd.grad(gradient, shift, v, retain_graph=True)[0] for v in vectors])
     return products[rows, :, channel]

@@ -34,20 +34,24 @@ class MMDBound:
     weights: int
 
     def __post_init__(self) -> None:
-        if not self.alpha > 0:
-            raise ValueError(f"alpha is a positive number, not {self.alpha!r}")
+        if not self.alpha >= 0:
+            raise ValueError(f"alpha is a number from 0, not {self.alpha!r}")
         if self.weights < 1:
             raise ValueError(f"a layer has one weight at least, not {self.weights!r}")
 
     @property
     def bound(self) -> float:
         """The bound of Variance Networks, theorem 1: ``sqrt(2 D / (pi alpha))``."""
-        return math.sqrt(2 * self.weights / (math.pi * self.alpha))
+        return math.sqrt(2 / math.pi * self._inverse)
 
     @property
     def exact(self) -> float:
         """The distance itself: ``2 erf(sqrt(D / (8 alpha)))``."""
-        return 2 * math.erf(math.sqrt(self.weights / (8 * self.alpha)))
+        return 2 * math.erf(math.sqrt(self._inverse / 8))
+
+    @property
+    def _inverse(self) -> float:
+        return self.weights / self.alpha if self.alpha else math.inf
 
     @property
     def vacuous(self) -> bool:
@@ -55,14 +59,14 @@ class MMDBound:
         return self.bound >= _FARTHEST
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; an infinite alpha, that of a variance layer, is None."""
-        alpha = self.alpha if math.isfinite(self.alpha) else None
-        values = {"bound": self.bound, "exact": self.exact, "vacuous": self.vacuous}
-        return {"alpha": alpha, "weights": self.weights} | values
+        """JSON values; None where alpha is infinite, as that of a variance layer, or the bound, as that of points."""
+        alpha, bound = (value if math.isfinite(value) else None for value in (self.alpha, self.bound))
+        return {"alpha": alpha, "weights": self.weights, "bound": bound, "exact": self.exact, "vacuous": self.vacuous}
 
     def __str__(self) -> str:
         verdict = "vacuous: no distance exceeds 2" if self.vacuous else "the means can be dropped to within the bound"
-        size = f"{self.weights:,} weights, log alpha {math.log(self.alpha):.2f}"
+        log_alpha = math.log(self.alpha) if self.alpha else -math.inf
+        size = f"{self.weights:,} weights, log alpha {log_alpha:.2f}"
         return f"{size}: distance {self.exact:.4g}, bound {self.bound:.4g} ({verdict})"
 
 
@@ -99,6 +103,10 @@ def mmd_bound(model_or_alpha: nn.Module | float, weights: int | None = None) -> 
 @torch.no_grad()
 def _of_posterior(posterior: Posterior) -> MMDBound:
     if isinstance(posterior, SparsePosterior):
+        if posterior.points is not None and bool(posterior.points.any()):
+            return MMDBound(0.0, posterior.shape.numel())  # points at their means and points at zero share nothing
+        if len(posterior.index) == 0:
+            return MMDBound(math.inf, posterior.shape.numel())  # zeros in either case
         return _of_posterior(posterior.kept)
     # Where weights differ in alpha, D / alpha is the sum of 1 / alpha: the squared distance of the means in units of
     # the standard deviation. Weights that share an alpha are equally many, so a mean over alphas is one over weights.

@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from leanbayes.analysis._layers import Which
+from leanbayes.analysis._data import check_labelled
+from leanbayes.analysis._layers import Which, noisy_layers
 from leanbayes.analysis.phase import phases
 from leanbayes.training.engine import EpochEnd
 
@@ -54,13 +55,18 @@ class PhaseMonitor:
     ) -> None:
         if every < 1:
             raise ValueError(f"every counts epochs from 1, not {every!r}")
+        check_labelled(x, y, batch_size)
         self.data = (x, y)
         self.every = every
         self.options: dict[str, Any] = {"samples": samples, "layers": layers, "batch_size": batch_size, "seed": seed}
         self.records: list[dict[str, Any]] = []
+        self._checked = False
 
     def __call__(self, event: EpochEnd) -> None:
         """Evaluate the model where a report is due."""
+        if not self._checked:  # better after the first epoch than after those until the first report
+            noisy_layers(event.model, self.options["layers"])
+            self._checked = True
         epoch = event.record["epoch"]
         if epoch % self.every == 0:
             self.records.append({"epoch": epoch} | phases(event.model, *self.data, **self.options).to_dict())

@@ -13,10 +13,12 @@ from torch import Tensor, nn
 
 from leanbayes._sampling import sampling
 from leanbayes._summary import _table
-from leanbayes.analysis._layers import NoisyLayer, Which, noisy_layers, shown
+from leanbayes.analysis._layers import NoisyLayer, Which, noisy_layers, shown, uncompiled
 from leanbayes.analysis.alpha import weight_log_alpha
 from leanbayes.analysis.score import Score, measure
+from leanbayes.nn._base import ConvertedLayer
 from leanbayes.posteriors._base import Posterior
+from leanbayes.posteriors.sparse import SparsePosterior
 from leanbayes.posteriors.variance import VariancePosterior
 from leanbayes.training.seeds import derive
 
@@ -60,7 +62,8 @@ class PhaseReport:
         samples: Number of samples averaged.
         examples: Number of examples.
         drawn: Scores of the model as it is.
-        together: Scores with the weights of all layers replaced.
+        together: Scores with the weights of all layers replaced. Its `mean` is mean propagation through the whole
+            model: other methods, such as dropout, draw nothing there either.
         layers: The layers one by one.
     """
 
@@ -128,33 +131,34 @@ def phases(
         >>> report.together.mean.accuracy > report.together.zero_mean.accuracy
         True
     """
-    model = getattr(model, "_orig_mod", model)  # swapping posteriors would compile the model again
+    model = uncompiled(model)  # swapping posteriors would compile the model again
     every = noisy_layers(model)
     chosen = every if layers is None else noisy_layers(model, layers)
 
     def score() -> Score:
         return measure(model, x, y, samples, batch_size, seed)
 
-    def replaced(these: Sequence[NoisyLayer]) -> Phases:
-        return _replaced(score, these, everywhere=len(these) == len(every), seed=seed)
-
-    together = replaced(every)
+    together = _replaced(score, every, seed, mean_everywhere=True)
+    alone = sum(isinstance(module, ConvertedLayer) for module in model.modules()) == 1
     rows = [
-        LayerPhases(layer.name, _median_log_alpha(layer), together if len(every) == 1 else replaced([layer]))
+        LayerPhases(layer.name, _median_log_alpha(layer), together if alone else _replaced(score, [layer], seed))
         for layer in chosen
     ]
     return PhaseReport(samples, len(x), score(), together, tuple(rows))
 
 
-def _replaced(score: Callable[[], Score], layers: Sequence[NoisyLayer], everywhere: bool, seed: int) -> Phases:
+def _replaced(
+    score: Callable[[], Score], layers: Sequence[NoisyLayer], seed: int, *, mean_everywhere: bool = False
+) -> Phases:
     """Scores with the weights of these layers replaced."""
     modules = {layer.module for layer in layers}
+    weights = {weight for layer in layers for weight in layer.weights.values()}
 
     def here(name: str, module: nn.Module) -> bool:
-        return module in modules
+        # A tied layer draws from the weight of another.
+        return module in modules or getattr(module, "weight", None) in weights
 
-    # Means everywhere need one sample, not many that are equal.
-    with sampling(mean=True if everywhere else here):
+    with sampling(mean=True if mean_everywhere else here):
         mean = score()
     with sampling(zero_mean=here):
         zero_mean = score()
@@ -181,8 +185,10 @@ def permuted_deviations(layers: Sequence[NoisyLayer], seed: int) -> Iterator[Non
 def _shuffled(posterior: Posterior, generator: torch.Generator) -> Posterior:
     std: Tensor = posterior.std()  # pyright: ignore[reportCallIssue] - as of all noisy layers
     order = torch.randperm(std.numel(), generator=generator).to(std.device)
-    kind = posterior.kind if isinstance(posterior, VariancePosterior) else "gaussian"
-    return VariancePosterior(std.flatten()[order].view(std.shape), kind)
+    noisy = posterior.kept if isinstance(posterior, SparsePosterior) else posterior
+    kind = noisy.kind if isinstance(noisy, VariancePosterior) else "gaussian"
+    dtype = next(posterior.parameters()).dtype  # deviations are computed in full precision
+    return VariancePosterior(std.flatten()[order].view(std.shape).to(dtype), kind)
 
 
 def _median_log_alpha(layer: NoisyLayer) -> float:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from leanbayes._summary import _size, _table
-from leanbayes.analysis._layers import Which, noisy_layers, shown
+from leanbayes.analysis._layers import Which, noisy_layers, shown, uncompiled
 from leanbayes.analysis.score import Score, measure
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors.sparse import SparsePosterior, make_sparse_
@@ -81,7 +82,7 @@ def prune(
 
     Args:
         model: A converted model; it stays as it is.
-        sparsity: Share of each layer's weights to remove, those with the smallest criterion.
+        sparsity: Share of each layer's weights to remove, those with the smallest criterion; one is left at least.
         threshold: Or remove the weights whose criterion is below.
         by: The criterion: "sigma", the standard deviation, or "kappa", the result of `curvature`.
         layer: The layers to prune: names or globs, or a selector; None takes all.
@@ -100,7 +101,7 @@ def prune(
         (model)    1,000   100    90.00%  4.0 kB   800 B
     """
     _check_arguments(sparsity, threshold, by, kappa)
-    found = copy.deepcopy(model)
+    found = copy.deepcopy(uncompiled(model))
     for part in noisy_layers(found, layer):
         for name, weight in part.weights.items():
             criterion = _criterion(name, weight, kappa)
@@ -118,6 +119,8 @@ def _check_arguments(
         )
     if sparsity is not None and not 0 <= sparsity < 1:
         raise ValueError(f"sparsity is a share from 0 to below 1, not {sparsity!r}")
+    if threshold is not None and threshold != threshold:
+        raise ValueError("threshold is a value of the criterion, not NaN")
     if by not in ("sigma", "kappa"):
         raise ValueError(f"by is 'sigma' or 'kappa', not {by!r}")
     if (by == "kappa") != (kappa is not None):
@@ -132,7 +135,14 @@ def _criterion(name: str, weight: RandomParameter, kappa: Mapping[str, Tensor] |
         return posterior.std().detach()
     if name not in kappa:
         raise ValueError(f"kappa holds nothing for the layer {shown(name)}; choose its layers with layer=")
-    return kappa[name].to(weight.device)
+    found = kappa[name].to(weight.device)
+    if found.shape != posterior.shape or not bool(torch.isfinite(found).all()):
+        raise ValueError(
+            f"kappa of {shown(name)} must be finite and shaped {tuple(posterior.shape)} as its weight, got "
+            f"{tuple(found.shape)} with {int((~torch.isfinite(found)).sum())} values that are not finite; take it from "
+            "lb.analysis.curvature(model, x, y)"
+        )
+    return found
 
 
 def _places_to_keep(criterion: Tensor, sparsity: float | None, threshold: float | None) -> Tensor:
@@ -140,7 +150,7 @@ def _places_to_keep(criterion: Tensor, sparsity: float | None, threshold: float 
     if threshold is not None:
         return (flat >= threshold).nonzero().squeeze(1)
     assert sparsity is not None
-    return flat.argsort(stable=True)[round(sparsity * len(flat)) :].sort().values
+    return flat.argsort(stable=True)[min(round(sparsity * len(flat)), len(flat) - 1) :].sort().values
 
 
 def prune_report(model: nn.Module) -> PruneReport:
@@ -244,9 +254,11 @@ def pruning_curve(
     if (sparsities is None) == (thresholds is None):
         raise ValueError("pruning_curve takes either sparsities= or thresholds=")
     name, levels = ("sparsity", sparsities) if thresholds is None else ("threshold", thresholds)
+    chosen = {weight for part in noisy_layers(model, layer) for weight in part.weights}
     points = []
     for level in levels or ():
         small = prune(model, by=by, layer=layer, kappa=kappa, keep_means=keep_means, **{name: level})
         score = measure(small, x, y, samples, batch_size, seed)
-        points.append(PrunePoint(float(level), prune_report(small).sparsity, score))
+        report = PruneReport(tuple(row for row in prune_report(small).layers if row.name in chosen))
+        points.append(PrunePoint(float(level), report.sparsity, score))
     return PruningCurve(by, samples, len(x), measure(model, x, y, samples, batch_size, seed), tuple(points))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes._predict import predict
+from leanbayes.analysis._data import batches, check_labelled, check_scores
 from leanbayes.training.seeds import derive
 
 # Rows whose samples are held at once.
@@ -34,14 +35,13 @@ class Score:
 
 def measure(model: nn.Module, x: Tensor, y: Tensor, samples: int, batch_size: int | None, seed: int) -> Score:
     """Score a model on labelled data, on its device, with draws that only the seed and the batch size decide."""
-    if y.shape != (len(x),) or y.is_floating_point():
-        raise ValueError(f"expected one class label for each of {len(x)} inputs, got {tuple(y.shape)} of {y.dtype}")
-    device = next(model.parameters()).device
-    size = batch_size or _ROWS
+    check_labelled(x, y, batch_size)
     sums = []
-    for number, (rows, labels) in enumerate(zip(x.split(size), y.split(size))):
-        outputs = predict(model, rows.to(device), samples, seed=derive(seed, "score", number)).outputs  # [S, B, C]
-        sums.append(_sums(outputs.double().log_softmax(-1), labels.to(device)))
+    for number, (rows, labels) in enumerate(batches(model, x, y, batch_size or _ROWS)):
+        outputs = predict(model, rows, samples, seed=derive(seed, "score", number)).outputs  # [S, B, C]
+        if number == 0:
+            check_scores(outputs.shape[1:], y)
+        sums.append(_sums(outputs.double().log_softmax(-1), labels))
     return Score(*(torch.stack(sums).sum(0) / len(x)).tolist())
 
 

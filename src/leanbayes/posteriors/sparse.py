@@ -27,7 +27,7 @@ class SparsePosterior(Posterior):
         kept: The posterior of those entries, over ``[K]``.
         index: Their places in the flattened weight, ``[K]``.
         shape: The weight's shape.
-        dense_bytes: Size of the parameters that the dense posterior had.
+        dense_values: Number of values that the parameters of the dense posterior had.
         points: The other entries, where they are points, with zeros at those places. They are not trained.
     """
 
@@ -36,14 +36,22 @@ class SparsePosterior(Posterior):
     points: Tensor | None
 
     def __init__(
-        self, kept: Posterior, index: Tensor, shape: torch.Size, dense_bytes: int, points: Tensor | None = None
+        self, kept: Posterior, index: Tensor, shape: torch.Size, dense_values: int, points: Tensor | None = None
     ) -> None:
         super().__init__()
         self.kept = kept
         self.register_buffer("index", index.to(torch.int32 if shape.numel() < 2**31 else torch.int64))
         self.dense_shape = shape
-        self.dense_bytes = dense_bytes
+        self.dense_values = dense_values
         self.register_buffer("points", points)
+        # As in the dense posterior: `freeze` and `param_groups` tell means from deviations by these names.
+        self.original = tuple(f"kept.{name}" for name in kept.original)  # pyright: ignore[reportAttributeAccessIssue]
+        self.outside_kl = tuple(f"kept.{name}" for name in kept.outside_kl)  # pyright: ignore[reportAttributeAccessIssue]
+
+    @property
+    def dense_bytes(self) -> int:
+        """Size that the parameters of the dense posterior would have."""
+        return self.dense_values * next(self.kept.parameters()).element_size()
 
     @property
     def shape(self) -> torch.Size:
@@ -88,13 +96,17 @@ class SparsePosterior(Posterior):
 @torch.no_grad()
 def sparse_copy(posterior: Posterior, index: Tensor, keep_means: bool = False) -> SparsePosterior:
     """The posterior of the entries `index` ``[K]`` of the flattened weight, all others zero or at their means."""
-    size = sum(p.numel() * p.element_size() for p in posterior.parameters())
+    values = sum(p.numel() for p in posterior.parameters())
     points = None
     # The means of a variance layer are zero anyway.
     if keep_means and not isinstance(posterior, VariancePosterior):
         points = posterior.mean().flatten().index_fill(0, index, 0).view(posterior.shape)
-    sparse = SparsePosterior(_entries(posterior, index), index, posterior.shape, size, points)
-    return sparse.requires_grad_(any(p.requires_grad for p in posterior.parameters()))
+    kept = _entries(posterior, index)
+    for name, parameter in kept.named_parameters():
+        means = name in kept.original
+        same = (p for other, p in posterior.named_parameters() if (other in posterior.original) == means)
+        parameter.requires_grad_(any(p.requires_grad for p in same))
+    return SparsePosterior(kept, index, posterior.shape, values, points).train(posterior.training)
 
 
 def make_sparse_(weight: RandomParameter, index: Tensor, keep_means: bool = False) -> None:
