@@ -225,3 +225,38 @@ def test_scales_kept_for_a_prediction_are_those_of_the_moment(method):
             for name, parameter in model.named_parameters():
                 if "raw" in name or "log" in name:
                     parameter.add_(0.5)
+
+
+def test_joint_samples_come_from_the_generator_of_the_context():
+    model = lb.bayesianize(net(), lb.MeanField(init_std=0.3))
+
+    def outputs(seed):
+        with lb.sampling(generator=torch.Generator().manual_seed(seed)):
+            return lb.predict(model, X, 4, joint=True).outputs
+
+    assert torch.equal(outputs(1), outputs(1)) and not torch.equal(outputs(1), outputs(2))
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_a_seed_goes_before_the_generator_of_the_context(joint):
+    model = lb.bayesianize(net(), lb.MeanField(init_std=0.3))
+    with lb.sampling(generator=torch.Generator().manual_seed(1)):
+        first, second = (lb.predict(model, X, 4, seed=1, joint=joint).outputs for _ in range(2))
+    assert torch.equal(first, second) and torch.equal(first, lb.predict(model, X, 4, seed=1, joint=joint).outputs)
+
+
+class Noisy(nn.Module):
+    """Has randomness of its own, whatever the mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.second(nn.functional.dropout(self.first(x), 0.5))
+
+
+def test_the_first_prediction_of_a_model_with_randomness_of_its_own_is_repeatable():
+    model = lb.bayesianize(Noisy(), lb.MeanField())
+    first, second = (lb.predict(model, X, 5, seed=0).outputs for _ in range(2))
+    assert torch.equal(first, second)

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 import leanbayes as lb
+from leanbayes import _sampling
 
 
 def test_fold_puts_the_sample_outermost_and_split_undoes_it():
@@ -150,3 +151,77 @@ def test_input_that_was_not_folded_is_a_clear_error():
     model = model_of(lb.MeanField(estimator="weight"))
     with pytest.raises(ValueError, match=r"fold the input with lb.fold\(x, 4\)"), lb.sampling(n=4):
         model(X)
+
+
+@pytest.mark.parametrize("method", [lb.Rank1(components=2, init_std=0.5), lb.BatchEnsemble(2), lb.EMP(2, init_std=0.5)])
+def test_held_draws_are_those_of_the_component_that_is_asked_for(method):
+    torch.manual_seed(0)
+    model, x = lb.bayesianize(nn.Sequential(nn.Linear(4, 3)), method, where=lb.named("0")), torch.randn(5, 4)
+    with lb.sampling(hold=True):
+        outputs = []
+        for component in (0, 1, 0):
+            with lb.sampling(component=component):
+                outputs.append(model(x))
+    assert torch.equal(outputs[0], outputs[2]) and not torch.allclose(outputs[0], outputs[1])
+
+
+def test_held_members_of_an_ensemble_are_not_all_the_first():
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), torch.randn(5, 4)
+    model = lb.bayesianize(net, lb.DeepEnsemble(3, of=lb.MeanField(init_std=1e-4)))
+    with lb.sampling(hold=True):
+        outputs = lb.predict(model, x, samples=6).outputs
+        again = lb.predict(model, x, samples=6).outputs
+    assert torch.equal(outputs, again)
+    for sample in range(6):
+        with lb.sampling(mean=True, component=sample % 3):
+            torch.testing.assert_close(outputs[sample], model(x), rtol=0, atol=0.01)
+    assert not torch.equal(outputs[0], outputs[3])  # two draws of one member
+
+
+class Difference(nn.Module):
+    """Calls a part twice."""
+
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+    def forward(self, x):
+        return self.part(x) - self.part(x)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [lb.MeanField(init_std=0.5), lb.Rank1(init_std=0.5), lb.EMP(init_std=0.5), lb.DeepEnsemble(2, of=lb.MeanField())],
+    ids=lambda method: type(method).__name__,
+)
+def test_a_joint_sample_is_one_function_of_a_part_that_is_called_twice(method):
+    part = lb.bayesianize(nn.Sequential(nn.Linear(4, 3)), method)
+    outputs = lb.predict(Difference(part), torch.randn(6, 4), samples=8, joint=True, seed=0).outputs
+    assert not outputs.any()
+
+
+class Interrupted(nn.Module):
+    """Ctrl-C in the middle of a pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.stops = False
+
+    def forward(self, x):
+        if self.stops:
+            raise KeyboardInterrupt
+        return x
+
+
+def test_ctrl_c_in_a_pass_leaves_nothing_changed():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), Interrupted(), nn.Linear(6, 3))
+    model, x = lb.bayesianize(net, lb.MeanField()), torch.randn(6, 4)
+    elbo = lb.ELBO(model, 100, samples=2, bn="per_sample")
+    net[2].stops = True
+    with pytest.raises(KeyboardInterrupt):
+        elbo(x, torch.randint(3, (6,)))
+    with pytest.raises(KeyboardInterrupt), lb.sampling(n=2, bn="per_sample"):
+        model(lb.fold(x, 2))
+    assert "forward" not in vars(net[1]) and _sampling._FRAMES == []

@@ -14,7 +14,7 @@ from leanbayes._inputs import check_no_nan, rows, tensors
 from leanbayes._kl import random_parameters, shared_components
 from leanbayes._prediction import Prediction, Statistics, join_statistics
 from leanbayes._prefix import Boundary, PrefixRunner, find_boundary, forget
-from leanbayes._sampling import Sampling, SeededRandom, current_sampling, using
+from leanbayes._sampling import Sampling, SeededRandom, current_sampling, one_pass
 from leanbayes.nn._rows import map_rows
 from leanbayes.nn.dropout import DropoutLayer
 from leanbayes.nn.layer import BayesianLayer
@@ -80,6 +80,8 @@ def predict(
     state = current_sampling()
     if joint:
         state = state.replace(joint=True)
+    if seed is not None:
+        state = state.replace(generator=None)
     if state.joint:
         # Joint draws come from one generator per sample, which cannot enter a compiled graph.
         model = getattr(model, "_orig_mod", model)
@@ -90,7 +92,7 @@ def predict(
     base_seed: int | None = None
     if state.joint and state.held is None:
         # Every sample has a seed of its own, so that it is one function whatever the chunking.
-        base_seed = int(torch.randint(2**31, ())) if seed is None else seed
+        base_seed = _drawn_seed(state.generator) if seed is None else seed
     elif seed is not None:
         seeded = SeededRandom(seed)
     pieces: list[Tensor] = []
@@ -162,7 +164,7 @@ def _passes(
         if base_seed is not None:
             seeds = [_sample_seed(base_seed, start + s) for s in range(size)]
             spec = spec.replace(generators=tuple(torch.Generator(device).manual_seed(s) for s in seeds))
-        with using(spec):
+        with one_pass(spec):
             try:
                 folded = runner.run(size)
             except Exception:
@@ -221,6 +223,11 @@ def _drawn_elements(model: nn.Module, state: Sampling) -> int:
     layers = [layer for layer in model.modules() if isinstance(layer, BayesianLayer)]
     drawing = (layer for layer in layers if state.joint or layer.estimator in ("weight", "flipout"))
     return max((layer.weight.numel() for layer in drawing), default=0)
+
+
+def _drawn_seed(generator: torch.Generator | None) -> int:
+    device = "cpu" if generator is None else generator.device
+    return int(torch.randint(2**31, (), generator=generator, device=device))
 
 
 def _sample_seed(base: int, sample: int) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from leanbayes._inputs import call, output_tensor, rows, tensors
-from leanbayes._sampling import Sampling, current_sampling, fold, using
+from leanbayes._sampling import Sampling, SeededRandom, current_sampling, fold, using
 from leanbayes.nn._base import ConvertedLayer
 from leanbayes.nn._rows import map_rows
 from leanbayes.nn.ensemble import Ensemble
@@ -51,7 +51,8 @@ def find_boundary(model: nn.Module, x: Any) -> Boundary | None:
     boundary = None
     if current_sampling().batch_dim == 0 and not isinstance(model, (ConvertedLayer, Ensemble)):
         try:
-            boundary = _search(model, x)
+            with SeededRandom(0):  # a model with randomness of its own goes on as if there had been no search
+                boundary = _search(model, x)
         except Exception:  # noqa: BLE001 - a model that does not run on three rows is simply folded at its input
             boundary = None
     _FOUND[model] = (key, boundary)

@@ -27,19 +27,31 @@ class Frame:
         draws: Draws that must be the same wherever they are used, by ``id(owner)``, kind and n.
         changed_norms: Batch norms that use per-sample statistics while the frame lasts.
         of_layer: Whether it is one layer's own and not that of a whole model.
+        spans: Whether models that are called while it is open, a part of a larger one, share its draws.
         rows: Number of rows of the model's input where samples are folded in it.
     """
 
-    def __init__(self, components: dict[Any, Tensor] | None = None, draws: dict[Any, Any] | None = None) -> None:
+    def __init__(
+        self, components: dict[Any, Tensor] | None = None, draws: dict[Any, Any] | None = None, spans: bool = False
+    ) -> None:
         self.components: dict[Any, Tensor] = {} if components is None else components
         self.draws: dict[Any, Any] = {} if draws is None else draws
         self.changed_norms: list[Any] = []
         self.of_layer = False
+        self.spans = spans
         self.rows: int | None = None
+
+    def end(self) -> None:
+        """Undo what was changed for as long as the frame lasts."""
+        if self.changed_norms:
+            from leanbayes.nn.batchnorm import use_pooled_statistics
+
+            use_pooled_statistics(self.changed_norms)
+            self.changed_norms = []
 
     def copy(self) -> Frame:
         """A frame with the same entries whose later changes do not show here."""
-        frame = Frame(dict(self.components), dict(self.draws))
+        frame = Frame(dict(self.components), dict(self.draws), self.spans)
         frame.rows = self.rows
         return frame
 
@@ -135,7 +147,8 @@ def sampling_of(layer: torch.nn.Module) -> Sampling:
 
 def _as_default(state: Sampling) -> bool:
     plain = state.n == 1 and state.mean is False and state.zero_mean is False and state.component == "random"
-    return plain and not state.joint and state.estimator is None and state.held is None
+    undirected = state.generator is None and state.generators is None and state.batch_dim == 0
+    return plain and undirected and not state.joint and state.estimator is None and state.held is None
 
 
 def current_frame() -> Frame | None:
@@ -167,17 +180,32 @@ class using:  # noqa: N801 - reads as prose: with using(state)
     def __init__(self, state: Sampling, frame: Frame | None = None) -> None:
         self.state = state
         self.frame = frame
+        self.frames = 0
 
     def __enter__(self) -> Sampling:
         _STATES.append(self.state)
+        self.frames = len(_FRAMES)
         if self.frame is not None:
             _FRAMES.append(self.frame)
         return self.state
 
     def __exit__(self, *error: object) -> None:
-        if self.frame is not None:
-            _FRAMES.pop()
+        _end_frames(self.frames)
         _STATES.pop()
+
+
+def _end_frames(number: int) -> None:
+    """End all frames but so many; Ctrl-C skips the hooks that would have done so."""
+    while len(_FRAMES) > number:
+        _FRAMES.pop().end()
+
+
+def one_pass(state: Sampling) -> using:
+    """A state in force for one pass through a model, of which converted parts may be called several times.
+
+    In joint mode a sample is one function, so that every call of a part draws the same weights.
+    """
+    return using(state, Frame(spans=True) if state.joint and state.held is None else None)
 
 
 class FrameOpener:
@@ -186,6 +214,8 @@ class FrameOpener:
     def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """Begin a frame."""
         frame = Frame()
+        if _FRAMES and _FRAMES[-1].spans:
+            frame = Frame(_FRAMES[-1].components, _FRAMES[-1].draws, spans=True)
         spec = _STATES[-1]
         if spec.n > 1:
             with_rows = (t for t in tensors((args, kwargs)) if t.dim() > spec.batch_dim)
@@ -200,17 +230,12 @@ class FrameOpener:
 
 
 class FrameCloser:
-    """Forward hook of a converted root: ends the frame, also after an error."""
+    """Forward hook of a converted root: ends the frame, also after an error (after Ctrl-C `using` does)."""
 
     def __call__(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         """End the frame, if the pre-hook got to begin one."""
-        if not _FRAMES:
-            return
-        frame = _FRAMES.pop()
-        if frame.changed_norms:
-            from leanbayes.nn.batchnorm import use_pooled_statistics
-
-            use_pooled_statistics(frame.changed_norms)
+        if _FRAMES:
+            _FRAMES.pop().end()
 
 
 class SeededRandom:
@@ -292,6 +317,7 @@ class sampling:  # noqa: N801 - reads as prose: with sampling(n=8)
         }
         self.changes = {name: value for name, value in given.items() if value is not _INHERIT}
         self.hold = hold
+        self.frames = 0
         self.seeded = None if seed is None else SeededRandom(seed)
         # Bad arguments are reported where they are written, not where the context is entered.
         current_sampling().replace(**self.changes)
@@ -299,13 +325,15 @@ class sampling:  # noqa: N801 - reads as prose: with sampling(n=8)
     def __enter__(self) -> Sampling:
         state = current_sampling().replace(**self.changes)
         if self.hold:
-            state = state.replace(held=Frame(), joint=True)
+            state = state.replace(held=Frame(spans=True), joint=True)
         if self.seeded is not None:
             self.seeded.__enter__()
+        self.frames = len(_FRAMES)
         _STATES.append(state)
         return state
 
     def __exit__(self, *error: object) -> None:
+        _end_frames(self.frames)
         _STATES.pop()
         if self.seeded is not None:
             self.seeded.__exit__(*error)

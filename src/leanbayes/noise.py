@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -27,6 +28,13 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 def full_precision(value: Tensor) -> Tensor:
     """A tensor in the dtype of variances and KL terms: float32 at least."""
     return value.to(compute_dtype(value.dtype))
+
+
+def exact_products(device: torch.device) -> AbstractContextManager:
+    """Context in which autocast leaves products in the precision of their factors."""
+    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
 
 
 def _draw(function: Callable[..., Tensor], shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:

@@ -110,7 +110,8 @@ class RandomParameter(nn.Module):
         frame: Frame | None = current_frame()
         if frame is None:
             return draw()
-        key = (id(self), what, n)
+        component = None if isinstance(spec.component, Tensor) else spec.component
+        key = (id(self), what, n, component)
         if key not in frame.draws:
             frame.draws[key] = draw()
         return frame.draws[key]

@@ -193,3 +193,14 @@ def test_without_the_contexts_another_state_is_an_error(family, state):
         output = model(lb.fold(torch.randn(3, 4, requires_grad=True), state.get("n", 1)))
     with pytest.raises(RuntimeError, match="pass context_fn=lb.checkpoint_contexts"):
         output.sum().backward()
+
+
+@pytest.mark.parametrize(
+    "options", [{"generator": torch.Generator()}, {"batch_dim": 1}], ids=["generator", "batch_dim"]
+)
+def test_a_state_that_is_not_the_default_one_is_missed_in_the_second_run(options):
+    model = lb.bayesianize(nn.Sequential(nn.Linear(4, 3)), lb.MeanField())
+    with lb.sampling(**options):
+        loss = checkpoint(model[0], torch.randn(2, 5, 4), use_reentrant=False).square().sum()
+    with pytest.raises(RuntimeError, match="context_fn=lb.checkpoint_contexts"):
+        loss.backward()

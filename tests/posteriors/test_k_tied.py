@@ -77,3 +77,14 @@ def test_bias_becomes_mean_field():
     bias = lb.KTied(bias="same", init_std=0.2).build_bias(nn.Parameter(torch.zeros(3)))
     assert isinstance(bias, MeanFieldPosterior)
     torch.testing.assert_close(bias.std(), torch.full((3,), 0.2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_leaves_deviations_in_full_precision(dtype):
+    torch.manual_seed(0)
+    model, x = lb.bayesianize(nn.Linear(4, 3), lb.KTied()), torch.randn(5, 4)
+    wanted = model.weight.posterior.std()
+    with torch.autocast("cpu", dtype):
+        model(x)
+        assert torch.equal(model.weight.posterior.std(), wanted)
+        assert lb.kl(model).dtype == torch.float32

@@ -183,3 +183,13 @@ def test_choice_per_example_or_per_batch():
     for draw, distinct in (("batch", 1), ("example", 3)):
         layer = lb.nn.BayesianLayer(nn.Linear(3, 1), lb.EMP(components=3, init_std=1.0, draw=draw))
         assert layer(x).detach().round(decimals=4).unique().numel() == distinct
+
+
+def test_autocast_leaves_copies_in_full_precision():
+    torch.manual_seed(0)
+    model = lb.bayesianize(nn.Sequential(nn.Linear(4, 3)), lb.EMP(2, init_std=0.5), where=lb.named("0"))
+    posterior = model[0].weight.posterior
+    choice = torch.tensor([[0.3, 0.7]])
+    taken, mean = posterior.take(choice), posterior.mean()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(posterior.take(choice), taken) and torch.equal(posterior.mean(), mean)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from leanbayes._sampling import Sampling, own_frame, sampling_of, using
+from leanbayes._sampling import Frame, Sampling, current_frame, own_frame, sampling_of, using
 from leanbayes.groups import ComponentGroup
 from leanbayes.methods import Method
 from leanbayes.nn._base import as_trained
@@ -72,7 +73,7 @@ class Ensemble(nn.Module):
         with own_frame():
             index = self.group.index(spec.n, reference, spec)
         if isinstance(spec.component, int) or spec.n == 1:
-            return self._run(index[:1], args, kwargs, spec.replace(component="random"))
+            return self._run(index[:1], args, kwargs, spec.replace(component="random"), range(spec.n))
         count = self.components
         if spec.component in ("all", "stratified"):
             every = [[s for s in range(spec.n) if (spec.offset + s) % count == k] for k in range(count)]
@@ -87,16 +88,27 @@ class Ensemble(nn.Module):
                 pick_samples(args, spec.n, samples, spec.batch_dim),
                 pick_samples(kwargs, spec.n, samples, spec.batch_dim),
                 _inner(spec, samples, count),
+                samples,
             )
             for member, samples in zip(members, groups)
         ]
         return join_rows(outputs, spec.batch_dim, [s for samples in groups for s in samples])
 
-    def _run(self, index: Tensor, args: Any, kwargs: Any, spec: Sampling) -> Any:
+    def _frame(self, member: Tensor, samples: Iterable[int]) -> Frame:
+        """The frame of one member's weights in some samples: members are one module with other tensors."""
+        frame = current_frame()
+        if frame is None or not frame.spans:
+            return Frame(spans=True)
+        return frame.draws.setdefault((id(self), "member", int(member), tuple(samples)), Frame(spans=True))
+
+    def _run(self, index: Tensor, args: Any, kwargs: Any, spec: Sampling, samples: Iterable[int] = ()) -> Any:
         values = self.values(index)
         if not torch.compiler.is_compiling():
             spec = spec.replace(swapped=(*spec.swapped, (self.member, values)))
-        with using(spec):
+        frame = self._frame(index, samples) if spec.joint else None
+        if spec.held is not None:
+            spec = spec.replace(held=frame)
+        with using(spec, frame):
             output = torch.func.functional_call(self.member, values, args, kwargs, tie_weights=False)
         if self.training:
             # Statistics that the pass has moved belong to the member.

@@ -15,7 +15,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from leanbayes import noise
 from leanbayes._inputs import call, check_no_nan, output_tensor, rows
 from leanbayes._kl import Mixture, kl, shared_components
-from leanbayes._sampling import Sampling, SeededRandom, current_sampling, fold, using
+from leanbayes._sampling import Sampling, SeededRandom, current_sampling, fold, one_pass
 from leanbayes.objectives.likelihoods import Categorical, Likelihood
 
 
@@ -169,7 +169,7 @@ class ELBO(nn.Module):
     def _run(self, x: Any, state: Sampling, batch: int) -> tuple[Tensor, Tensor]:
         with _rank_noise(state):
             spec = self._layout(state, batch)
-            with using(spec):
+            with one_pass(spec):
                 output = output_tensor(call(self.model, fold(x, spec.n, state.batch_dim)))
             divergence = kl(self.model, self.mixture)
         return _split_rows(output, spec.n, batch, state.batch_dim), divergence

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes.methods import Method, check_choice, check_count, check_positive, check_prior, register_posterior
-from leanbayes.noise import full_precision
+from leanbayes.noise import exact_products, full_precision
 from leanbayes.posteriors._gaussian import GaussianPosterior
 from leanbayes.posteriors.mean_field import GAUSSIAN_ESTIMATORS, MeanField, MeanFieldPosterior
 from leanbayes.priors import Normal, Prior
@@ -50,7 +50,8 @@ class KTiedPosterior(GaussianPosterior):
 
     def scale(self) -> Tensor:
         """See `Elementwise`."""
-        matrix = full_precision(self.log_u).exp() @ full_precision(self.log_v).exp().mT  # [out, rest]
+        with exact_products(self.loc.device):
+            matrix = full_precision(self.log_u).exp() @ full_precision(self.log_v).exp().mT  # [out, rest]
         shape = list(self.loc.shape)
         out = shape.pop(self.out_axis)
         return matrix.view(out, *shape).movedim(0, self.out_axis)

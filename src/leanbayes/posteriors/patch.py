@@ -13,7 +13,7 @@ from leanbayes._kl import register_kl
 from leanbayes._sampling import Sampling
 from leanbayes.groups import ComponentGroup
 from leanbayes.methods import Method, check_choice, check_count, check_positive, register_posterior
-from leanbayes.noise import full_precision
+from leanbayes.noise import exact_products, full_precision
 from leanbayes.posteriors._base import Posterior
 from leanbayes.priors import HeNormal, Normal, NormalPrior, Pretrained, Prior
 
@@ -113,7 +113,8 @@ class PatchPosterior(Posterior):
 
     def take(self, weights: Tensor) -> Tensor:
         """The copies chosen by ``weights`` ``[rows, K]``: ``[rows, *shape]``."""
-        return torch.einsum("rk,k...->r...", weights, full_precision(self.copies))
+        with exact_products(self.copies.device):
+            return torch.einsum("rk,k...->r...", weights, full_precision(self.copies))
 
     def _mix(self, weights: Tensor) -> Tensor:
         return (weights * full_precision(self.copies).movedim(0, -1)).sum(-1)
@@ -123,7 +124,8 @@ class PatchPosterior(Posterior):
         if component is not None:
             return self.copies[component]
         probs = self.group.probs(self.copies)
-        return torch.einsum("k,k...->...", probs, full_precision(self.copies)).to(self.copies.dtype)
+        with exact_products(self.copies.device):
+            return torch.einsum("k,k...->...", probs, full_precision(self.copies)).to(self.copies.dtype)
 
     def set_point_(self, value: Tensor) -> None:
         """See `Posterior`."""
