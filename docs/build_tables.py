@@ -295,18 +295,16 @@ def mmd_text() -> str:
 def kappa_text() -> str:
     """What the softplus network of vn-kappa shows about log alpha."""
     runs = json.loads((ROOT / "results/vn-kappa.json").read_text())["figure"]["runs"]
-    relu = _means("vn-mnist")
-    limit = relu["variance, dense1", "log alpha"]
     steps = [tuple(statistics.fmean(values) for values in zip(*step)) for step in zip(*map(_kappa_steps, runs))]
-    # The first look at which log alpha is beyond that of the network with ReLU.
-    beyond = next((step for step in steps if step[1] > limit), steps[-1])
-    (epoch, alpha, mean, above), (_, last_alpha, last_mean, last_above) = beyond, steps[-1]
+    # The last look at which the means still predict.
+    before = [step for step in steps if step[2] >= 90][-1]
+    (epoch, alpha, mean, above), (_, last_alpha, last_mean, last_above) = before, steps[-1]
     return (
-        f"In our run with softplus behind `dense1`, log alpha is {alpha:.1f} after {epoch:.0f} epochs, and the means "
-        f"alone predict {mean:.1f} % of the test images; with ReLU it ends at {limit:.1f}, and they predict "
-        f"{relu['variance', MEANS]:.1f} %. There log10 kappa is above 1.5 for {above:.1%} of the weights. In the end "
-        f"log alpha is {last_alpha:.1f}, the means predict {last_mean:.1f} %, and kappa is above the threshold for "
-        f"{last_above:.1%}. Means over the seeds. Sources: `results/vn-kappa.json`, `results/vn-mnist.json`."
+        f"In our run with softplus behind `dense1`, and noise in that layer alone, log alpha is {alpha:.1f} after "
+        f"{epoch:.0f} epochs, and still the means alone predict {mean:.1f} % of 2000 test images. There log10 kappa is "
+        f"above 1.5 for {above:.1%} of the weights. In the end log alpha is {last_alpha:.1f}, the means predict "
+        f"{last_mean:.1f} %, and kappa is above the threshold for {last_above:.1%}. Means over the seeds. Source: "
+        "`results/vn-kappa.json`."
     )
 
 
@@ -327,17 +325,19 @@ def samples_text() -> str:
     )
 
 
-# Accuracies that far below the published ones are listed, in points: ten images of MNIST's test set.
+# Figures that far below the published ones are listed: ten images of MNIST's test set, where they are percentages.
 NOTICED = 0.1
+# Means that predict no better are those of variance layers.
+CHANCE = 12
 
 
 def gaps_table() -> str:
     """Where the results on Variance Networks fall short: checks that fail, lower accuracies, and what has no result."""
     found = {id: read_result(ROOT / f"results/{id}.json") for id in LEDGER if id.startswith("vn-")}
     results = {id: result for id, result in found.items() if result is not None}
-    lines = [f"Accuracies more than {NOTICED} points below the published ones:", ""]
+    lines = [f"Figures more than {NOTICED} below the published ones, percentages in points:", ""]
     lines += ["| result | what | published | ours | short by |", "|---|---|---:|---:|---:|"]
-    lines += [row for result in results.values() for row in _lower_accuracies(result)]
+    lines += [row for result in results.values() for row in _lower_figures(result)]
     lines += ["", "Checks that fail:", ""]
     failed = [result for result in results.values() if result["verdict"] != HOLDS]
     lines += [f"- `{result['id']}`: {result['gap']}" for result in failed]
@@ -347,16 +347,27 @@ def gaps_table() -> str:
     return "\n".join(lines)
 
 
-def _lower_accuracies(result: dict[str, Any]) -> Iterator[str]:
+def _lower_figures(result: dict[str, Any]) -> Iterator[str]:
     for row in result["rows"]:
-        # Mean propagation is meant to fail.
-        wanted = row["metric"].startswith("accuracy") and row["metric"] != MEANS
-        if wanted and isinstance(row["published"], float | int):
-            short = row["published"] - statistics.fmean(row["measured"])
-            if short > NOTICED:
-                figures = f"{row['published']:.1f} | {spread(row['measured'])} | {short:.2f}"
-                name = row["name"].replace("|", "\\|")
-                yield f"| `{result['id']}` | {name}, {row['metric']} | {figures} |"
+        published = _published_number(row)
+        # Mean propagation through variance layers is meant to fail.
+        if published is None or row["metric"] == MEANS and published <= CHANCE:
+            continue
+        short = published - statistics.fmean(row["measured"])
+        if short > NOTICED:
+            figures = f"{row['published']} | {spread(row['measured'])} | {short:.2f}"
+            name = row["name"].replace("|", "\\|")
+            yield f"| `{result['id']}` | {name}, {row['metric']} | {figures} |"
+
+
+def _published_number(row: dict[str, Any]) -> float | None:
+    """The published figure of which more is better; None of others, such as bounds in unknown units."""
+    if not row["metric"].startswith(("accuracy", "share", "sparsity", "log alpha")):
+        return None
+    found = row["published"]
+    if isinstance(found, str):
+        return float(found.removeprefix("> ")) if found.startswith("> ") else None
+    return found
 
 
 TABLES: dict[str, Callable[[], str]] = {

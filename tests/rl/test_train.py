@@ -146,3 +146,21 @@ def test_other_policies_are_refused():
 def test_seeds_and_policies_must_agree():
     with pytest.raises(ValueError, match="got 2 policies and 1 seeds"):
         train(policies("plain", [0, 1]), "CartPole-v1", seeds=[0])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2)),
+        nn.Sequential(nn.Linear(4, 16, bias=False), nn.Tanh(), nn.Linear(16, 2)),
+        nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)),
+        nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2)).double(),
+    ],
+    ids=["activation", "bias", "width", "precision"],
+)
+def test_policies_side_by_side_have_the_same_layers(other):
+    first = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2))
+    with pytest.raises(ValueError, match="policy 1 differs from policy 0"):
+        train([first, other], "CartPole-v1")
+    with pytest.raises(ValueError, match="given twice"):
+        train([first, first], "CartPole-v1")

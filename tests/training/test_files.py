@@ -74,9 +74,14 @@ def test_prepares_the_folder(tmp_path):
 
 
 def test_a_claim_removes_what_a_killed_process_left(tmp_path):
-    (tmp_path / ".last.pt.tmp").write_bytes(b"half of a checkpoint")
+    (tmp_path / ".last.pt.0.tmp").write_bytes(b"half of a checkpoint")
     tested.claim(tmp_path).release()
     assert names(tmp_path) == [".lock"]
+
+
+def test_processes_do_not_share_temporary_files(tmp_path):
+    first, second = (tested._temporary(tmp_path / "last.pt") for _ in range(2))
+    assert first != second and first.parent == tmp_path
 
 
 HOLDER = """
@@ -102,10 +107,10 @@ def holder(tmp_path):
 
 
 def test_one_process_at_a_time_writes_to_a_folder(tmp_path, holder):
-    (tmp_path / ".last.pt.tmp").write_bytes(b"half of a checkpoint")
+    (tmp_path / ".last.pt.0.tmp").write_bytes(b"half of a checkpoint")
     with pytest.raises(OutputError, match=r"another process writes to .*; wait until it ends, or choose another"):
         tested.claim(tmp_path)
-    assert (tmp_path / ".last.pt.tmp").exists()
+    assert (tmp_path / ".last.pt.0.tmp").exists()
     with pytest.raises(OutputError, match="another process writes to"):
         fit(torch.nn.Linear(2, 2), (torch.randn(8, 2), torch.zeros(8, dtype=torch.long)), out=tmp_path)
     holder.kill()

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from leanbayes.rl.actors import Actors, checked_policy
+from leanbayes.rl.actors import Actors, check_alike, checked_policy
 from leanbayes.rl.environments import Environments
 from leanbayes.rl.learner import Learner, PolicyGradient, Progress
 from leanbayes.training.seeds import derive
@@ -51,6 +51,7 @@ def train(
     environments = Environments(environment, len(policies), config.max_steps)
     try:
         fitting = [checked_policy(policy, environments.features, environments.actions) for policy in policies]
+        check_alike(fitting)
         learners = [Learner(policy, environments.features, config, seed) for policy, seed in zip(fitting, seeds)]
         _play(learners, environments)
     finally:

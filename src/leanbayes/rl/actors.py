@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -65,6 +65,26 @@ def checked_policy(policy: nn.Module, features: int, actions: int) -> nn.Sequent
             f"with make_policy(kind, {features}, {actions})"
         )
     return policy
+
+
+def check_alike(policies: Sequence[nn.Sequential]) -> None:
+    """Raises unless one `Actors` can act for all of the policies."""
+    if len({id(policy) for policy in policies}) < len(policies):
+        raise ValueError("a policy was given twice, but each is trained on its own; pass copy.deepcopy(policy)")
+    first = _structure(policies[0])
+    for number, policy in enumerate(policies):
+        if _structure(policy) != first:
+            raise ValueError(
+                f"policies that are trained side by side have the same layers, and policy {number} differs from policy "
+                "0 in shapes, biases, precision or activations; train it with a call of its own"
+            )
+
+
+def _structure(policy: nn.Sequential) -> list[Any]:
+    return [
+        (tuple(layer.weight.shape), layer.bias is None, layer.weight.dtype) if _dense(layer) else repr(layer)
+        for layer in policy
+    ]
 
 
 def _dense(layer: nn.Module) -> Dense | None:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import io
 import os
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def prepare_folder(out: str | os.PathLike[str]) -> Path:
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable.tmp"
+        probe = _temporary(folder / "writable")
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:
@@ -52,7 +53,8 @@ def claim(folder: Path, wait_s: float = 0.0) -> BaseFileLock:
         why = _why(error) if isinstance(error, OSError) else "its file system has no locks"
         raise OutputError(f"cannot lock the output folder {folder}: {why}; choose one on another disk") from error
     for name in (LAST, BEST):
-        _temporary(folder / name).unlink(missing_ok=True)
+        for half in folder.glob(f".{name}.*.tmp"):
+            half.unlink(missing_ok=True)
     return lock
 
 
@@ -128,7 +130,8 @@ def cut(path: Path, size: int) -> None:
 
 
 def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.tmp")
+    # Two processes may write the same file, each its own whole one.
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
 
 
 def _why(error: OSError) -> str:
