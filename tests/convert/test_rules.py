@@ -1,5 +1,12 @@
 """Which layer gets which method: defaults, selectors, ordered rules, and what is left alone and why."""
 
+import copy
+from collections import namedtuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+
 import pytest
 import torch
 from torch import nn
@@ -268,6 +275,87 @@ def test_a_lazy_module_that_has_run():
     model = nn.Sequential(nn.LazyLinear(4), nn.LazyConv1d(2, 1))
     model(torch.randn(2, 3, 5))
     assert converted(lb.bayesianize(model, lb.MeanField())) == ["0", "1"]
+
+
+class Unregistered(nn.Module):
+    """Layers that are also kept where torch does not look, in one way or another."""
+
+    def __init__(self, keep):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 2)
+        self.__dict__["steps"] = keep(self.first, self.second)
+
+    def forward(self, x):
+        for layer in unpacked(self.steps):
+            x = layer(x)
+        return x
+
+
+def unpacked(steps):
+    if isinstance(steps, Mapping):
+        steps = list(steps.values())
+    if isinstance(steps, (list, tuple)):
+        return [layer for step in steps for layer in unpacked(step)]
+    return [steps]
+
+
+Pair = namedtuple("Pair", "first second")
+KEPT = {
+    "a list": lambda a, b: [a, b],
+    "a tuple": lambda a, b: (a, b),
+    "a named tuple": Pair,
+    "a dictionary": lambda a, b: {"a": a, "b": b},
+    "containers in containers": lambda a, b: {"a": [(a,)], "b": ([b],)},
+    "a module of its own": lambda a, b: nn.Sequential(a, b),
+    "modules in a list": lambda a, b: [nn.Sequential(a), b],
+}
+
+
+@pytest.mark.parametrize("kind", KEPT)
+def test_layers_that_are_also_kept_unregistered_are_converted_there_too(kind):
+    model = lb.bayesianize(Unregistered(KEPT[kind]), lb.MeanField(init_std=0.5))
+    x = torch.randn(6, 4)
+    assert not torch.equal(model(x), model(x))
+    again = copy.deepcopy(model)
+    with lb.sampling(seed=0):
+        drawn = model(x)
+    with lb.sampling(seed=0):
+        assert torch.equal(again(x), drawn)
+    point = lb.point_estimate(model)
+    assert not any(isinstance(module, ConvertedLayer) for module in point.modules())
+    with torch.no_grad():
+        point.first.weight.zero_(), point.first.bias.zero_(), point.second.weight.zero_()
+    assert torch.equal(point(x), point.second.bias.expand(6, 2))
+
+
+def test_a_plain_attribute_and_a_container_that_hold_each_other():
+    model = Unregistered(lambda a, b: [a, b])
+    model.__dict__["alias"] = model.first
+    model.__dict__["whole"] = [model]
+    model.steps.append(model.steps)
+    lb.bayesianize(model, lb.MeanField())
+    assert model.alias is model.first is model.steps[0] and model.whole == [model]
+
+
+@dataclass(frozen=True)
+class Frozen:
+    layers: tuple
+
+
+@pytest.mark.parametrize(
+    ("keep", "kind"),
+    [
+        (lambda a, b: MappingProxyType({"a": a, "b": b}), "mappingproxy that holds a Linear"),
+        (lambda a, b: [a.forward, b], "method that holds a Linear"),
+        (lambda a, b: {"a": partial(a)}, "partial that holds a Linear"),
+        (lambda a, b: Frozen((a, b)), "Frozen that holds a tuple"),
+    ],
+)
+def test_a_container_that_cannot_be_changed_is_named_before_anything_changes(keep, kind):
+    model = nn.Sequential(Unregistered(keep))
+    with pytest.raises(ValueError, match=rf"^0\.steps is a {kind}, which cannot be replaced there"):
+        lb.bayesianize(model, lb.MeanField())
+    assert type(model[0].first) is type(model[0].second) is nn.Linear
 
 
 class Twice(nn.Module):

@@ -12,6 +12,7 @@ from torch import nn
 from leanbayes._kl import random_parameters, why_infinite
 from leanbayes._sampling import FrameCloser, FrameOpener
 from leanbayes.convert.converters import find_converter
+from leanbayes.convert.references import Replacement
 from leanbayes.convert.rules import Plan, Unit, make_plan
 from leanbayes.groups import ComponentGroup
 from leanbayes.methods import Method
@@ -70,8 +71,9 @@ def bayesianize(
     plan = make_plan(model, method, where)
     scope = _make_scope(plan)
     layers = _build(model, plan, scope)
-    # From here on nothing can fail: all layers exist and fit.
-    root = _swap(model, plan, layers)
+    replacement = Replacement(model, layers)
+    # From here on nothing can fail: all layers exist and fit, in all their places.
+    root = replacement.apply()
     _turn_off_fast_paths(root)
     if freeze:
         _freeze(root)
@@ -143,16 +145,6 @@ def _batch_axes(model: nn.Module) -> dict[int, int]:
             for inner in module.modules():
                 axes[id(inner)] = 0 if first.batch_first else 1
     return axes
-
-
-def _swap(model: nn.Module, plan: Plan, layers: dict[int, ConvertedLayer]) -> nn.Module:
-    """Put the new layers in all places of the plain ones."""
-    for module in list(model.modules()):
-        for name, child in module._modules.items():
-            if child is not None and id(child) in layers:
-                module._modules[name] = layers[id(child)]
-                # Some modules keep a child as a plain attribute or in a list beside `_modules`; those stay as they are.
-    return layers.get(id(model), model)
 
 
 def _turn_off_fast_paths(model: nn.Module) -> None:

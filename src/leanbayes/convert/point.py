@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from leanbayes._sampling import Frame, FrameCloser, FrameOpener, Sampling, SeededRandom, using
 from leanbayes.convert.convert import restore_fast_paths
+from leanbayes.convert.references import Replacement
 from leanbayes.nn._base import ConvertedLayer
 from leanbayes.nn.attention import AttentionLayer
 from leanbayes.nn.ensemble import Ensemble
@@ -92,19 +93,11 @@ def _replace(
             values[id(parameter)] = _as_parameter(parameter, component, spec)
         return values[id(parameter)]
 
-    made: dict[int, nn.Module] = {}
-
-    def plain(layer: ConvertedLayer) -> nn.Module:
-        if id(layer) not in made:
-            made[id(layer)] = _plain_module(layer, value)
-        return made[id(layer)]
-
-    for module in list(root.modules()):
-        if not isinstance(module, ConvertedLayer):
-            for name, child in module._modules.items():
-                if isinstance(child, ConvertedLayer):
-                    module._modules[name] = plain(child)
-    return plain(root) if isinstance(root, ConvertedLayer) else root
+    holders = [module for module in root.modules() if not isinstance(module, ConvertedLayer)]
+    # What is inside a converted layer goes with it.
+    places = [root, *(child for module in holders for child in module.children())]
+    layers = {id(module): module for module in places if isinstance(module, ConvertedLayer)}
+    return Replacement(root, {key: _plain_module(layer, value) for key, layer in layers.items()}).apply()
 
 
 def _as_parameter(parameter: RandomParameter, component: int | None, spec: Sampling | None) -> nn.Parameter:
