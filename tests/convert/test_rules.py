@@ -252,6 +252,26 @@ def test_a_subclass_with_a_forward_of_its_own_is_left_alone():
     assert type(lb.point_estimate(model)[1]) is Same
 
 
+class Called(nn.Linear):
+    def __call__(self, x):
+        return 2 * super().__call__(x)
+
+
+def test_a_layer_whose_call_was_changed_is_left_alone():
+    """By a tool that patches the instance, or by its class."""
+    model = nn.Sequential(nn.Linear(3, 3), Called(3, 3), nn.MultiheadAttention(4, 2), nn.Linear(3, 3))
+    plain = model[0].forward
+    model[0].forward = lambda x: 2 * plain(x)
+    model[2].out_proj.forward = lambda x: x
+    model = lb.bayesianize(model, lb.MeanField())
+    assert converted(model) == ["3"]
+    assert model.leanbayes_report.left == [
+        ("0", "Linear", "its forward was replaced by another one"),
+        ("1", "Called", "Called defines a __call__ of its own"),
+        ("2", "MultiheadAttention", "its forward was replaced by another one"),
+    ]
+
+
 class Buffered(nn.Linear):
     def __init__(self):
         super().__init__(3, 3)

@@ -57,6 +57,10 @@ def why_unservable(module: Any) -> str | None:
     known = _registered_type(module)
     if known is not None and type(module).forward is not known.forward:
         return f"{type(module).__name__} defines a forward of its own"
+    if type(module).__call__ is not (known or nn.Module).__call__:
+        return f"{type(module).__name__} defines a __call__ of its own"
+    if any("forward" in vars(part) for part in module.modules()):
+        return "its forward was replaced by another one"
     if isinstance(module, NORMS) and getattr(module, "weight", None) is None:
         return "it has no scale and shift"
     if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
