@@ -94,6 +94,14 @@ def test_a_point_estimate_has_no_hooks_of_the_conversion():
     assert not hasattr(point, "leanbayes_report")
 
 
+def test_a_point_estimate_has_none_of_parts_that_were_converted_on_their_own_either():
+    net = nn.Sequential(nn.Sequential(nn.Linear(3, 3), nn.ReLU()), nn.Linear(3, 3))
+    net[0], net[1] = lb.bayesianize(net[0], lb.MeanField()), lb.bayesianize(net[1], lb.Rank1())
+    for module in lb.point_estimate(net).modules():
+        assert not module._forward_hooks and not module._forward_pre_hooks and not module._forward_hooks_always_called
+        assert not module._forward_pre_hooks_with_kwargs and not hasattr(module, "leanbayes_report")
+
+
 def test_a_hook_that_changes_the_output():
     model = SmallNet()
     model.hidden.register_forward_hook(lambda module, args, output: 0 * output)

@@ -231,6 +231,15 @@ def test_a_point_estimate_by_seed_picks_a_member():
     assert torch.equal(picked[3], lb.point_estimate(model, seed=3).conv.weight)
 
 
+def test_a_point_estimate_of_a_member_with_components_of_its_own():
+    model = make(of=lb.Rank1(components=2, init_spread=0.1))
+    with pytest.raises(ValueError, match=r"2 components of .* in member 1 differ; .*model.member_module\(1\)"):
+        lb.point_estimate(model, component=1)
+    both = [lb.point_estimate(model.member_module(1), component=k) for k in range(2)]
+    assert not torch.equal(both[0].output.weight, both[1].output.weight)
+    assert type(lb.point_estimate(model, component=1, seed=0).output) is nn.Linear
+
+
 def test_bad_requests():
     with pytest.raises(ValueError, match="where= chooses layers for the members' method"):
         lb.bayesianize(SmallNet(), lb.DeepEnsemble(), where=lb.norms())

@@ -43,12 +43,16 @@ def point_estimate(model: nn.Module, *, component: int | None = None, seed: int 
         if component is None:
             component = int(torch.randint(model.components, (), generator=torch.Generator().manual_seed(seed or 0)))
         member = model.member_module(component)
-        converted = any(isinstance(m, ConvertedLayer) for m in member.modules())
-        return point_estimate(member, seed=seed) if converted else member
+        if not any(isinstance(m, ConvertedLayer) for m in member.modules()):
+            return member
+        if seed is None:
+            one = f"lb.point_estimate(model.member_module({component}), component=...)"
+            _check_components_agree(member, f" in member {component}", f"choose one with {one}")
+        return point_estimate(member, seed=seed)
     if not any(isinstance(m, ConvertedLayer) for m in model.modules()):
         raise ValueError("the model has no converted layer; point_estimate takes a model that lb.bayesianize returned")
     if component is None and seed is None:
-        _check_components_agree(model)
+        _check_components_agree(model, "", "choose one with component=")
     root = copy.deepcopy(model)
     values: dict[int, nn.Parameter] = {}
     if seed is None:
@@ -58,26 +62,31 @@ def point_estimate(model: nn.Module, *, component: int | None = None, seed: int 
         with SeededRandom(seed), using(spec, Frame()):
             plain = _replace(root, component, spec, values)
     restore_fast_paths(plain)
-    for hooks, kind in ((plain._forward_pre_hooks, FrameOpener), (plain._forward_hooks, FrameCloser)):
-        for key, hook in list(hooks.items()):
-            if isinstance(hook, kind):
-                del hooks[key]
-                plain._forward_pre_hooks_with_kwargs.pop(key, None)
-                plain._forward_hooks_always_called.pop(key, None)
-    if hasattr(plain, "leanbayes_report"):
-        del plain.leanbayes_report
+    _remove_traces(plain)
     return plain
 
 
-def _check_components_agree(model: nn.Module) -> None:
+def _remove_traces(model: nn.Module) -> None:
+    """Remove the hooks and reports of the conversion, also of parts that were converted on their own."""
+    for module in model.modules():
+        for hooks, kind in ((module._forward_pre_hooks, FrameOpener), (module._forward_hooks, FrameCloser)):
+            for key, hook in list(hooks.items()):
+                if isinstance(hook, kind):
+                    del hooks[key]
+                    module._forward_pre_hooks_with_kwargs.pop(key, None)
+                    module._forward_hooks_always_called.pop(key, None)
+        if hasattr(module, "leanbayes_report"):
+            del module.leanbayes_report
+
+
+def _check_components_agree(model: nn.Module, where: str, how: str) -> None:
     for path, module in model.named_modules():
         if not isinstance(module, RandomParameter) or not module.posterior.shared_index:
             continue
         first = module.mean(0)
         if any(not torch.equal(first, module.mean(k)) for k in range(1, module.posterior.components)):
             raise ValueError(
-                f"the {module.posterior.components} components of {path} differ; choose one with component=, or a draw "
-                "with seed="
+                f"the {module.posterior.components} components of {path}{where} differ; {how}, or a draw with seed="
             )
 
 
