@@ -67,6 +67,33 @@ def test_a_component_per_row():
             torch.testing.assert_close(mixed[row], model(X)[row], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("of", [lb.MeanField(estimator="weight"), lb.Rank1(components=2), lb.MeanField()])
+def test_a_component_per_row_of_several_samples(of):
+    model = make(of=of).eval()
+    components = torch.tensor([2, 0, 0, 1, 2, 1, 0, 0, 0, 0, 0, 2])
+    x = X[:4]
+    with torch.no_grad(), lb.sampling(n=3, component=components):
+        assert model(lb.fold(x, 3)).shape == (12, 3)
+    with torch.no_grad(), lb.sampling(n=3, component=components, mean=True):
+        mixed = model(lb.fold(x, 3))
+    for row, k in enumerate(components.tolist()):
+        with torch.no_grad(), lb.sampling(component=k, mean=True):
+            torch.testing.assert_close(mixed[row], model(x)[row % 4], rtol=1e-5, atol=1e-6)
+
+
+def test_samples_of_one_member_have_draws_of_their_own():
+    model = make(of=lb.MeanField(init_std=0.5, estimator="weight")).eval()
+    with torch.no_grad(), lb.sampling(n=2, component=torch.tensor([1, 0, 1, 1])):
+        y = model(lb.fold(X[:1].expand(2, -1, -1, -1), 2))
+    assert not torch.equal(y[0], y[2]) and torch.equal(y[2], y[3])
+
+
+def test_components_that_do_not_divide_into_the_samples():
+    with pytest.raises(ValueError, match="7 rows does not divide into 2 samples"):
+        with lb.sampling(n=2, component=torch.zeros(7, dtype=torch.long)):
+            make(of=lb.MeanField())(torch.randn(7, 2, 4, 4))
+
+
 def test_all_members_in_one_pass():
     model = make().eval()
     with torch.no_grad(), lb.sampling(n=6, component="all"):

@@ -14,6 +14,7 @@ from leanbayes.groups import ComponentGroup
 from leanbayes.methods import Method
 from leanbayes.nn._base import as_trained
 from leanbayes.nn._rows import join_rows, map_rows, pick_samples
+from leanbayes.ops import rows_per_sample
 
 
 class Ensemble(nn.Module):
@@ -118,17 +119,23 @@ class Ensemble(nn.Module):
         return output
 
     def _per_row(self, args: Any, kwargs: Any, spec: Sampling, component: Tensor) -> Any:
+        # Any number of a sample's rows may go to a member, so that samples which differ run one by one.
+        differ = self.method.of is not None or spec.bn == "per_sample"  # pyright: ignore[reportAttributeAccessIssue]
+        each_row = component.view(-1, rows_per_sample(len(component), spec.n if differ else 1))
         outputs, order = [], []
         for k in component.unique().tolist():
-            rows = (component == k).nonzero().squeeze(1)
-            order.append(rows)
-
-            def pick(t: Tensor, rows: Tensor = rows) -> Tensor:
-                return t.index_select(spec.batch_dim, rows.to(t.device))
-
-            part = (map_rows(args, pick, spec.batch_dim), map_rows(kwargs, pick, spec.batch_dim))
             index = torch.tensor([int(k)], device=component.device)
-            outputs.append(self._run(index, *part, spec.replace(component="random")))
+            for s, row in enumerate(each_row):
+                rows = (row == k).nonzero().squeeze(1) + s * len(row)
+                if not len(rows):
+                    continue
+                order.append(rows)
+
+                def pick(t: Tensor, rows: Tensor = rows) -> Tensor:
+                    return t.index_select(spec.batch_dim, rows.to(t.device))
+
+                part = (map_rows(args, pick, spec.batch_dim), map_rows(kwargs, pick, spec.batch_dim))
+                outputs.append(self._run(index, *part, _inner(spec, [s], self.components)))
         back = torch.cat(order).argsort()
         joined = join_rows(outputs, spec.batch_dim)
         return map_rows(joined, lambda t: t.index_select(spec.batch_dim, back.to(t.device)), spec.batch_dim)
@@ -189,7 +196,8 @@ class _MemberKL(nn.Module):
 def _inner(spec: Sampling, samples: list[int], components: int) -> Sampling:
     """The state for some of the samples, within one member."""
     generators = None if spec.generators is None else tuple(spec.generators[s] for s in samples)
-    offset = (spec.offset + samples[0]) // components if spec.component in ("all", "stratified") else spec.offset
+    spread = isinstance(spec.component, str) and spec.component != "random"
+    offset = (spec.offset + samples[0]) // components if spread else spec.offset
     return spec.replace(n=len(samples), component="random", generators=generators, offset=offset)
 
 
