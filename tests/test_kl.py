@@ -105,6 +105,16 @@ def test_joint_adds_what_is_outside_the_mixture():
     assert_mean_close(joint, lb.kl(model).item())
 
 
+@pytest.mark.parametrize("components", [(4, 2), (3, 3)])
+def test_joint_of_parts_that_were_converted_apart_is_the_sum_of_theirs(components):
+    parts = [lb.bayesianize(nn.Linear(3, 3), lb.Rank1(components=k, init_spread=1.0)) for k in components]
+    model = nn.Sequential(*parts)
+    torch.manual_seed(0)
+    expected = lb.kl(parts[0], "joint") + lb.kl(parts[1], "joint")
+    torch.manual_seed(0)
+    torch.testing.assert_close(lb.kl(model, "joint"), expected)
+
+
 def test_an_unknown_mixture_is_refused():
     with pytest.raises(ValueError, match="mixture is 'mean', 'sum' or 'joint', not 'max'"):
         lb.kl(net(lb.Rank1()), mixture="max")

@@ -135,7 +135,8 @@ def kl(model: nn.Module, mixture: Mixture = "mean", *, constant: bool | None = N
         model: A converted model.
         mixture: What to take of mixtures over a shared component index: ``"mean"``, the mean of the components'
             divergences (an upper bound); ``"sum"``, their sum; ``"joint"``, a Monte Carlo estimate of the
-            divergence of the mixture over all layers jointly.
+            divergence of the mixture over all layers jointly (of each component index, where parts were converted
+            on their own).
         constant: Overrides `StudentT.constant` for all layers.
 
     Example:
@@ -151,18 +152,17 @@ def kl(model: nn.Module, mixture: Mixture = "mean", *, constant: bool | None = N
     if mixture not in ("mean", "sum", "joint"):
         raise ValueError(f"mixture is 'mean', 'sum' or 'joint', not {mixture!r}")
     terms: list[Tensor] = []
-    joint: list[Rank1Posterior] = []
+    joint: dict[nn.Module, list[Rank1Posterior]] = {}  # by the component index that they share
     for owner in _owners(model):
         if isinstance(owner, Ensemble):
             terms.append(owner.member_kl(mixture, constant))
         elif not isinstance(owner, RandomParameter):
             terms.append(owner.kl())  # pyright: ignore[reportCallIssue]
         elif mixture == "joint" and isinstance(owner.posterior, Rank1Posterior):
-            joint.append(owner.posterior)
+            joint.setdefault(owner.posterior.group, []).append(owner.posterior)
         else:
             terms.append(owner.kl(mixture, constant))
-    if joint:
-        terms.append(joint_kl(joint))
+    terms += [joint_kl(posteriors) for posteriors in joint.values()]
     device = next(model.parameters(), torch.zeros(())).device
     if not terms:
         return torch.zeros((), device=device)
