@@ -65,6 +65,42 @@ def test_a_component_is_the_plain_norm_with_its_copy(name, method, training):
         torch.testing.assert_close(dict(point.state_dict()), dict(expected.state_dict()))
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("name", NORMS)
+def test_means_take_the_plain_norms_own_path(name, grad, training):
+    """Bit for bit, with the plain weights where there is one copy, and with the means where there are more."""
+    for components in (1, 3):
+        plain, layer, x = make(name, lb.EMP(components=components, init_std=0.3))
+        expected = (plain if components == 1 else lb.point_estimate(layer)).train(training)
+        layer.train(training)
+        with torch.set_grad_enabled(grad), lb.sampling(mean=True):
+            y = layer(x)
+        with torch.set_grad_enabled(grad):
+            assert torch.equal(y, expected(x))
+        assert all(torch.equal(value, buffers(expected)[key]) for key, value in buffers(layer).items())
+
+
+def test_means_of_several_samples_in_training_with_statistics_of_each():
+    model = nn.Sequential(nn.BatchNorm1d(4))
+    plain = copy.deepcopy(model)
+    x = torch.randn(3, 4)
+    model = lb.bayesianize(model, lb.EMP(components=1))
+    with lb.sampling(n=2, mean=True, bn="per_sample"):
+        y = model(torch.cat([x, x + 5]))
+    assert torch.equal(y[:3], plain(x))
+
+
+def test_a_shift_that_another_layer_shares_is_there_with_means_too():
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+    model[1].bias = model[0].bias
+    plain = copy.deepcopy(model)
+    x = torch.randn(3, 4)
+    model = lb.bayesianize(model, lb.EMP(components=1), where=lb.norms())
+    with lb.sampling(mean=True):
+        assert torch.equal(model(x), plain(x))
+
+
 # Without running statistics the examples of a batch mix in eval mode too, in the plain module as here.
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", [name for name in NORMS if name != "batch2d_no_statistics"])

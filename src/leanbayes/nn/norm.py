@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.instancenorm import _InstanceNorm
 
@@ -12,7 +13,7 @@ from leanbayes._sampling import Sampling, own_frame, sampling_of
 from leanbayes.estimators._base import bias_draws
 from leanbayes.estimators.example import row_choice
 from leanbayes.methods import Method
-from leanbayes.nn._base import ConvertedLayer, Scope
+from leanbayes.nn._base import ConvertedLayer, Scope, as_trained
 from leanbayes.ops import expand_rows
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors.patch import PatchPosterior
@@ -73,15 +74,24 @@ class NormLayer(ConvertedLayer):
             if spec.n > 1:
                 raise ValueError(f"{self.path or 'the layer'} got an input without a batch axis, but n={spec.n}")
             return self.forward(x.unsqueeze(0)).squeeze(0)
-        y = self.core(x)
         if self.draws_mean(spec):
-            scale = self.weight.means(spec.n, spec)
-            shift = self.bias.means(spec.n, spec) if isinstance(self.bias, RandomParameter) else None
+            scale, shift = self._means(spec)
+            if scale.dim() == self.weight.dim():
+                # One scale for all rows: the plain norm's own kernel, which rounds otherwise than two steps do.
+                values = {"weight": scale} | ({} if shift is None else {"bias": shift})
+                return torch.func.functional_call(self.core, values, (x,))
         else:
             with own_frame():
                 scale, shift = self._draw(x, spec)
+        y = self.core(x)
         y = y * self._spread(scale, y, spec)
         return y if shift is None else y + self._spread(shift, y, spec)
+
+    def _means(self, spec: Sampling) -> tuple[Tensor, Tensor | None]:
+        scale = as_trained(self.weight.means(spec.n, spec), self.trained["weight"])
+        if not isinstance(self.bias, RandomParameter):
+            return scale, self.bias
+        return scale, as_trained(self.bias.means(spec.n, spec), self.trained["bias"])
 
     def _draw(self, x: Tensor, spec: Sampling) -> tuple[Tensor, Tensor | None]:
         posterior = self.weight.posterior
