@@ -1,8 +1,8 @@
 """Linear operators: the maps that are linear in their weight, apart from any distribution on it.
 
 An op knows how to apply one weight (`op(x, weight, bias)`), one weight per sample (`op.stacked`), how to scale the
-features of an input or output (`op.scale_input`, `op.scale_output`), and which entry of the weight meets which input
-and output feature (`op.outer`). It knows nothing of posteriors and estimators.
+features of an input or output (`op.scale`), and which entry of the weight meets which input and output feature
+(`op.outer`). It knows nothing of posteriors and estimators.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class LinearOp(ABC):
         """Axis of the rows of x in a model whose sequences have theirs at `batch_dim`; 0 for what is no sequence."""
         return 0
 
-    @abstractmethod
     def add_feature_axis(self, values: Tensor, ndim: int, batch_dim: int) -> Tensor:
-        """View ``[rows, features]`` so that it broadcasts with an input or output of `ndim` axes."""
+        """View ``[rows, features]`` so that it broadcasts with an input or output of `ndim` axes, features last."""
+        return values.view(*(1,) * batch_dim, values.shape[0], *(1,) * (ndim - 2 - batch_dim), values.shape[1])
 
     def stacked(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, batch_dim: int = 0) -> Tensor:
         """Apply ``weight[s]`` (and ``bias[s]``) to the rows of sample s.
@@ -148,10 +148,6 @@ class Dense(LinearOp):
     def row_axis(self, x: Tensor, batch_dim: int) -> int:
         """See `LinearOp`."""
         return batch_dim if x.dim() > batch_dim + 1 else 0
-
-    def add_feature_axis(self, values: Tensor, ndim: int, batch_dim: int) -> Tensor:
-        """See `LinearOp`."""
-        return values.view(*(1,) * batch_dim, values.shape[0], *(1,) * (ndim - 2 - batch_dim), values.shape[1])
 
     def stacked(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, batch_dim: int = 0) -> Tensor:
         """See `LinearOp`; one batched matrix product for all samples."""
@@ -264,10 +260,6 @@ class Lookup(LinearOp):
     def row_axis(self, x: Tensor, batch_dim: int) -> int:
         """See `LinearOp`; indices have no feature axis."""
         return batch_dim if x.dim() > batch_dim else 0
-
-    def add_feature_axis(self, values: Tensor, ndim: int, batch_dim: int) -> Tensor:
-        """See `LinearOp`."""
-        return values.view(*(1,) * batch_dim, values.shape[0], *(1,) * (ndim - 2 - batch_dim), values.shape[1])
 
 
 @dataclass(frozen=True)

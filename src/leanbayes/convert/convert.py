@@ -11,6 +11,7 @@ from torch import nn
 
 from leanbayes._kl import random_parameters, why_infinite
 from leanbayes._sampling import FrameCloser, FrameOpener
+from leanbayes.convert.conversions import is_converted
 from leanbayes.convert.converters import find_converter
 from leanbayes.convert.references import Replacement
 from leanbayes.convert.rules import Plan, Unit, make_plan
@@ -18,7 +19,6 @@ from leanbayes.groups import ComponentGroup
 from leanbayes.methods import Method
 from leanbayes.nn._base import ConvertedLayer, Scope
 from leanbayes.nn.ensemble import Ensemble, reinitialise
-from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors.ensemble import DeepEnsemble
 
 
@@ -206,7 +206,7 @@ def _make_ensemble(model: nn.Module, method: DeepEnsemble, where: Any, freeze: b
     if method.of is None:
         if where is not None:
             raise ValueError("where= chooses layers for the members' method; a plain ensemble takes the whole model")
-        if any(isinstance(m, (ConvertedLayer, RandomParameter, Ensemble)) for m in model.modules()):
+        if is_converted(model):
             raise ValueError(
                 "the model is converted already; an ensemble is made of plain models (of=... converts them)"
             )

@@ -106,6 +106,7 @@ def _weight_names(module: Any) -> tuple[str, ...]:
     return ("weight",)
 
 
+@register_conversion(nn.Embedding, nn.EmbeddingBag, kind="embedding")
 @register_conversion(
     nn.Linear,
     nn.Conv1d,
@@ -117,11 +118,6 @@ def _weight_names(module: Any) -> tuple[str, ...]:
     kind="linear",
 )
 def _generic(module: nn.Module, method: Method, scope: Scope, path: str, batch_dim: int | None) -> ConvertedLayer:
-    return BayesianLayer(module, method, batch_dim=batch_dim, scope=scope, path=path)
-
-
-@register_conversion(nn.Embedding, nn.EmbeddingBag, kind="embedding")
-def _table(module: nn.Module, method: Method, scope: Scope, path: str, batch_dim: int | None) -> ConvertedLayer:
     return BayesianLayer(module, method, batch_dim=batch_dim, scope=scope, path=path)
 
 

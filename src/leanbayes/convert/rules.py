@@ -8,13 +8,11 @@ from typing import Any, cast
 
 from torch import nn
 
+from leanbayes.convert.conversions import is_converted, join
 from leanbayes.convert.converters import find_converter, why_unservable
 from leanbayes.convert.selectors import Selector, named, output_names, types
 from leanbayes.methods import Method
-from leanbayes.nn._base import ConvertedLayer
-from leanbayes.nn.ensemble import Ensemble
 from leanbayes.ops import op_for
-from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors.ensemble import DeepEnsemble
 
 Predicate = Callable[[str, nn.Module], bool]
@@ -44,7 +42,7 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """The first name, quoted for messages."""
+        """The first name, which messages use."""
         return self.names[0]
 
     def parameters(self) -> Iterator[nn.Parameter]:
@@ -90,7 +88,7 @@ def find_units(model: nn.Module) -> list[Unit]:
             units[id(module)] = Unit(module, [name], None, problem)
         for child_name, child in module._modules.items():
             if child is not None:
-                visit(child, f"{name}.{child_name}" if name else child_name)
+                visit(child, join(name, child_name))
 
     visit(model, "")
     return list(units.values())
@@ -100,7 +98,7 @@ def make_plan(model: nn.Module, method: Any, where: Any) -> Plan:
     """Resolve rules into a plan, or raise one clear error."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"bayesianize takes an nn.Module, not {type(model).__name__}")
-    if any(isinstance(m, (ConvertedLayer, RandomParameter, Ensemble)) for m in model.modules()):
+    if is_converted(model):
         raise ValueError(
             "the model is converted already; convert the plain model once, with an ordered mapping of rules to mix "
             "families (lb.point_estimate gives a plain model back)"
