@@ -135,7 +135,7 @@ class Ensemble(nn.Module):
                     return t.index_select(spec.batch_dim, rows.to(t.device))
 
                 part = (map_rows(args, pick, spec.batch_dim), map_rows(kwargs, pick, spec.batch_dim))
-                outputs.append(self._run(index, *part, _inner(spec, [s], self.components)))
+                outputs.append(self._run(index, *part, _inner(spec, [s], self.components), [s]))
         back = torch.cat(order).argsort()
         joined = join_rows(outputs, spec.batch_dim)
         return map_rows(joined, lambda t: t.index_select(spec.batch_dim, back.to(t.device)), spec.batch_dim)
