@@ -111,3 +111,16 @@ def test_it_can_be_converted_again():
     model = lb.bayesianize(SmallNet(), lb.MeanField())
     again = lb.bayesianize(lb.point_estimate(model), lb.Rank1())
     assert again(X).shape == (3, 3)
+
+
+@pytest.mark.parametrize("of", [None, lb.MeanField()], ids=["plain", "random"])
+def test_an_ensemble_within_a_model_becomes_one_member(of):
+    torch.manual_seed(0)
+    part = lb.bayesianize(nn.Sequential(nn.Linear(4, 3)), lb.DeepEnsemble(2, of=of))
+    model, x = nn.Sequential(part, nn.ReLU()), torch.randn(5, 4)
+    with pytest.raises(ValueError, match="members of the ensemble differ; choose one with component="):
+        lb.point_estimate(model)
+    plain = lb.point_estimate(model, component=1)
+    assert list(plain.state_dict()) == ["0.0.weight", "0.0.bias"]
+    with lb.sampling(mean=True, component=1):
+        torch.testing.assert_close(plain(x), model(x))

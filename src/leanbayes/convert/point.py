@@ -49,11 +49,13 @@ def point_estimate(model: nn.Module, *, component: int | None = None, seed: int 
             one = f"lb.point_estimate(model.member_module({component}), component=...)"
             _check_components_agree(member, f" in member {component}", f"choose one with {one}")
         return point_estimate(member, seed=seed)
-    if not any(isinstance(m, ConvertedLayer) for m in model.modules()):
+    if not any(isinstance(m, ConvertedLayer | Ensemble) for m in model.modules()):
         raise ValueError("the model has no converted layer; point_estimate takes a model that lb.bayesianize returned")
-    if component is None and seed is None:
-        _check_components_agree(model, "", "choose one with component=")
     root = copy.deepcopy(model)
+    parts = [module for module in root.modules() if isinstance(module, Ensemble)]
+    root = Replacement(root, {id(p): point_estimate(p, component=component, seed=seed) for p in parts}).apply()
+    if component is None and seed is None:
+        _check_components_agree(root, "", "choose one with component=")
     values: dict[int, nn.Parameter] = {}
     if seed is None:
         plain = _replace(root, component, None, values)
