@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 import leanbayes as lb
 from leanbayes.training import OutputError, TrainingInterrupted, fit
@@ -151,6 +151,17 @@ def test_loaders_and_weights():
     fit(weighted, (x, y, halves), settings)
     fit(half, DataLoader(TensorDataset(x[48:], y[48:]), batch_size=48), settings)
     for ours, theirs in zip(weighted.parameters(), half.parameters()):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_the_kl_counts_once_per_example_that_a_sampler_chooses():
+    x, y = data()
+    chosen, part = network(lb.MeanField()), network(lb.MeanField())
+    settings = config(optimizer="sgd", epochs=1, batch_size=24)
+    with lb.sampling(mean=True):
+        fit(chosen, DataLoader(TensorDataset(x, y), batch_size=24, sampler=SubsetRandomSampler(range(24))), settings)
+        fit(part, (x[:24], y[:24]), settings)
+    for ours, theirs in zip(chosen.parameters(), part.parameters()):
         torch.testing.assert_close(ours, theirs)
 
 

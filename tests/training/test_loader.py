@@ -5,7 +5,18 @@ import random
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+from torch.utils.data.distributed import DistributedSampler
 
 from leanbayes.training.data import Place, make_source
 from leanbayes.training.loader import unpack
@@ -20,6 +31,11 @@ def loader(count=10, **options):
 
 def source(part, rank=0, world=1, training=True):
     return make_source(part, Place(CPU, rank, world), batch_size=4, seed=0, training=training)
+
+
+def by_batches(sampler, count=10):
+    x = torch.arange(count, dtype=torch.float32).view(-1, 1)
+    return DataLoader(TensorDataset(x, torch.arange(count)), batch_sampler=sampler)
 
 
 def labels(batches):
@@ -78,6 +94,100 @@ def test_ranks_share_the_examples():
     assert sorted(parts[0] + parts[1]) == list(range(10))
     again = sum(labels(source(loader(shuffle=True), 0, 2).begin(1)), [])
     assert again != parts[0]
+
+
+def evens(generator=None):
+    return SubsetRandomSampler(range(0, 10, 2), generator)
+
+
+class Odds(Sampler):
+    """A sampler that torch does not have."""
+
+    def __iter__(self):
+        return iter(range(1, 10, 2))
+
+
+def test_the_sampler_says_how_many_examples_an_epoch_has():
+    weighted = WeightedRandomSampler([1.0] * 10, num_samples=30)
+    assert source(loader(sampler=evens())).examples == 5
+    assert source(loader(sampler=weighted)).examples == 30
+    assert source(by_batches(BatchSampler(evens(), 2, False))).examples == 5
+    # Sharing out is no choice of examples.
+    assert source(loader(sampler=DistributedSampler(range(10), 2, 0))).examples == 10
+
+
+def test_no_number_of_examples_where_nothing_says_it():
+    assert source(loader(sampler=Odds())).examples is None
+    assert source(by_batches([[0, 1], [2, 3]])).examples is None
+    # Every item is a batch, and how many examples it holds is its own affair.
+    items = [(torch.zeros(3, 1), torch.zeros(3).long())] * 4
+    assert source(DataLoader(items, batch_size=None)).examples is None
+
+
+def test_an_iterable_dataset_may_say_its_length():
+    class Stream(IterableDataset):
+        def __len__(self):
+            return 8
+
+        def __iter__(self):
+            return iter([(torch.zeros(1), 0)] * 8)
+
+    assert source(DataLoader(Stream(), batch_size=4)).examples == 8
+    assert len(list(source(DataLoader(Stream(), batch_size=4), 0, 2).begin(0))) == 2
+
+
+def test_a_generator_within_a_batch_sampler_starts_from_the_epochs_seed():
+    def make():
+        return source(by_batches(BatchSampler(evens(torch.Generator()), 2, False)))
+
+    first = labels(make().begin(3))
+    tested = make()
+    list(tested.begin(0))
+    assert labels(tested.begin(3)) == first
+    assert labels(tested.begin(3, start=1)) == first[1:]
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_ranks_share_what_a_sampler_chooses(own, wrapped):
+    def make(rank):
+        sampler = SubsetRandomSampler(range(0, 10, 2)[:4], torch.Generator() if own else None)
+        part = by_batches(BatchSampler(sampler, 1, False)) if wrapped else loader(sampler=sampler)
+        return source(part, rank, 2)
+
+    torch.manual_seed(1)
+    first = make(0)
+    mine = labels(first.begin(0))
+    torch.manual_seed(2)
+    others = labels(make(1).begin(0))
+    assert sorted(sum(mine + others, [])) == [0, 2, 4, 6]
+    assert (first.examples, first.batches, len(mine)) == (4, len(mine), 2 if wrapped else 1)
+
+
+def test_ranks_have_as_many_examples_whatever_the_number():
+    for training, wanted in ((True, 2), (False, 3)):
+        parts = [sum(labels(source(loader(sampler=evens()), rank, 2, training).begin(0)), []) for rank in (0, 1)]
+        assert [len(part) for part in parts] == [wanted, wanted]
+        assert set(sum(parts, [])) <= {0, 2, 4, 6, 8}
+
+
+def test_ranks_draw_the_same_from_a_sampler_that_repeats():
+    def drawn(rank, world):
+        sampler = RandomSampler(range(10), replacement=True, num_samples=100)
+        torch.manual_seed(rank)  # processes have different generators
+        begun = source(loader(sampler=sampler), rank, world).begin(0)
+        return sum(labels(begun), [])
+
+    assert sorted(drawn(0, 2) + drawn(1, 2)) == sorted(drawn(0, 1))
+
+
+def test_a_sampler_that_cannot_be_shared_out_is_one_clear_error():
+    for part in (loader(sampler=Odds()), by_batches([[0, 1], [2, 3]])):
+        with pytest.raises(ValueError, match="with several processes .* DistributedSampler"):
+            source(part, 0, 2)
+    shared = DistributedSampler(range(10), 2, 1, shuffle=False)
+    assert labels(source(loader(sampler=shared), 1, 2).begin(0)) == [[1, 3, 5, 7], [9]]
+    assert labels(source(by_batches(BatchSampler(shared, 4, False)), 1, 2).begin(0)) == [[1, 3, 5, 7], [9]]
 
 
 class Stateful:

@@ -7,7 +7,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 from torch.utils.data.distributed import DistributedSampler
 
 from leanbayes._inputs import rows
@@ -17,6 +26,8 @@ from leanbayes.training.data import Augment, Batch, Place, Source, keeps_state
 from leanbayes.training.seeds import derive
 
 _LABEL_KEYS = ("labels", "label")
+# Samplers that draw from torch's generators alone, so that all processes can draw the same and take their share.
+_SHAREABLE = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
 
 class LoaderSource(Source):
@@ -24,8 +35,8 @@ class LoaderSource(Source):
 
     Every epoch starts from a seed of its own, also in a generator that the loader or its sampler holds, so that the
     order does not depend on what ran before. A resumed epoch draws and drops the batches that were done, unless the
-    iterable has `state_dict` and `load_state_dict` and so can go to the place itself. With several processes a
-    DataLoader's sampler is replaced by one that shares out the examples; other iterables must do that themselves.
+    iterable has `state_dict` and `load_state_dict` and so can go to the place itself. With several processes, what a
+    DataLoader's sampler chooses is shared out; other iterables, and iterable datasets, must do that themselves.
     """
 
     def __init__(
@@ -37,15 +48,14 @@ class LoaderSource(Source):
         training: bool = True,
         augment: Augment | None = None,
     ) -> None:
+        self.examples = _examples(loader)
         if place.world > 1 and isinstance(loader, DataLoader):
-            loader = _shared_out(loader, place, seed, training)
+            loader = _shared_out(loader, place, training)
         self.loader = loader
         self.place = place
         self.seed = seed
         self.augment = augment
         self.batches = _length(loader)
-        # `leanbayes.data.Batches` counts its rows itself.
-        self.examples = getattr(loader, "rows", _length(getattr(loader, "dataset", None)))
         self._generator = torch.Generator(place.device) if augment is not None else None
         self._resumed = False
 
@@ -54,8 +64,7 @@ class LoaderSource(Source):
         if self._resumed:
             self._resumed = False
             return self._prepare(iter(self.loader), epoch, start)
-        names = ("sampler", "batch_sampler")
-        for part in (self.loader, *(getattr(self.loader, name, None) for name in names)):
+        for part in _parts(self.loader):
             if hasattr(part, "set_epoch"):
                 part.set_epoch(epoch)  # pyright: ignore
             generator = getattr(part, "generator", None)
@@ -134,20 +143,75 @@ def _length(value: Any) -> int | None:
         return None
 
 
-def _shared_out(loader: DataLoader, place: Place, seed: int, training: bool) -> DataLoader:
+def _parts(loader: Any) -> Iterator[Any]:
+    """A loader, its samplers, and the samplers within those."""
+    if loader is not None:
+        yield loader
+        for name in ("sampler", "batch_sampler"):
+            yield from _parts(getattr(loader, name, None))
+
+
+def _examples(loader: Any) -> int | None:
+    """Examples of one epoch over all processes, None where that is not known."""
+    if hasattr(loader, "rows"):
+        return loader.rows  # `leanbayes.data.Batches` counts them itself
+    dataset = getattr(loader, "dataset", None)
+    if not isinstance(loader, DataLoader) or isinstance(dataset, IterableDataset):
+        return _length(dataset)
+    sampler = _sampler(loader)
+    if isinstance(sampler, DistributedSampler):
+        return _length(sampler.dataset)
+    # What an epoch shows is what the likelihood's sum runs over. It may be a part of the dataset, or, where examples
+    # are drawn with weights, more than there are: each draw counts.
+    return _length(sampler)
+
+
+def _sampler(loader: DataLoader) -> Any:
+    """What chooses a loader's examples one by one, None where whole batches are chosen."""
+    if loader.batch_size is not None:
+        return loader.sampler
+    return getattr(loader.sampler if loader.batch_sampler is None else loader.batch_sampler, "sampler", None)
+
+
+class _Share(Sampler[int]):
+    """This process's share of what a sampler chooses, as many for every process.
+
+    In training, what is left over is left out; in an evaluation, the first ones are repeated.
+    """
+
+    def __init__(self, sampler: Any, place: Place, training: bool) -> None:
+        self.sampler = sampler
+        self.place = place
+        self.training = training
+
+    def __len__(self) -> int:
+        count = len(self.sampler)
+        return count // self.place.world if self.training else -(-count // self.place.world)
+
+    def __iter__(self) -> Iterator[int]:
+        # All at once: the processes draw the same only as an epoch begins.
+        chosen = list(self.sampler)
+        positions = range(self.place.rank, len(self) * self.place.world, self.place.world)
+        return (chosen[position % len(chosen)] for position in positions)
+
+
+def _shared_out(loader: DataLoader, place: Place, training: bool) -> DataLoader:
     """The same loader over this process's share of the examples."""
-    if isinstance(loader.sampler, DistributedSampler) or loader.batch_size is None:
+    sampler, batches = _sampler(loader), loader.batch_sampler
+    if isinstance(sampler, DistributedSampler) or isinstance(loader.dataset, IterableDataset):
         return loader
-    shuffle = isinstance(loader.sampler, RandomSampler)
-    sampler = DistributedSampler(loader.dataset, place.world, place.rank, shuffle, seed, drop_last=training)
+    if not isinstance(sampler, _SHAREABLE) or type(batches) is not BatchSampler:
+        chooser = batches if loader.batch_size is None and batches is not None else loader.sampler
+        raise ValueError(
+            f"with several processes the examples that a {type(chooser).__name__} chooses cannot be shared out; use a "
+            "DistributedSampler, or pass an iterable of each process's own batches"
+        )
     return DataLoader(
         loader.dataset,
-        loader.batch_size,
-        sampler=sampler,
+        batch_sampler=BatchSampler(_Share(sampler, place, training), batches.batch_size, batches.drop_last),
         num_workers=loader.num_workers,
         collate_fn=loader.collate_fn,
         pin_memory=loader.pin_memory,
-        drop_last=loader.drop_last,
         worker_init_fn=loader.worker_init_fn,
         persistent_workers=loader.persistent_workers,
     )
