@@ -3,9 +3,11 @@
 import copy
 import errno
 import os
+import random
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,6 +18,7 @@ import leanbayes as lb
 from leanbayes.training import OutputError, TrainingInterrupted, fit
 from leanbayes.training.data import Place, TensorSource
 from leanbayes.training.files import read_state
+from leanbayes.training.seeds import seed_all
 from tests.training.problems import assert_same, config, data, network, weights, without_times
 
 METHODS = [
@@ -437,6 +440,33 @@ def test_the_same_seed_gives_the_same_weights():
     fit(other, data(), config(seed=1))
     assert_same(weights(first), weights(second))
     assert not torch.equal(weights(first)["0.bias"], weights(other)["0.bias"])
+
+
+def _draws():
+    return torch.rand(3).tolist(), np.random.rand(3).tolist(), random.random()
+
+
+@pytest.mark.parametrize("ends", ["well", "by an error"])
+def test_the_generators_go_on_as_if_nothing_had_been_trained(ends, tmp_path):
+    def stop(event):
+        raise Stop
+
+    def train(resume=False):
+        try:
+            callbacks = [] if ends == "well" else [stop]
+            fit(network_kept, data(), config(), out=tmp_path, resume=resume, callbacks=callbacks)
+        except Stop:
+            pass
+
+    network_kept = network(lb.MeanField())
+    seed_all(7, torch.device("cpu"))
+    wanted = _draws(), _draws(), _draws()
+    seed_all(7, torch.device("cpu"))
+    found = [_draws()]
+    for resume in (False, True):
+        train(resume)
+        found.append(_draws())
+    assert tuple(found) == wanted
 
 
 def test_importing_is_light():

@@ -67,9 +67,10 @@ def fit(
 ) -> History:
     """Train a model in place, by its ELBO; a plain model is trained by its likelihood.
 
-    The same seed gives the same weights on the CPU, also where the run was killed and resumed. One device needs torch
-    alone; several are driven by Lightning Fabric, which starts the script once for each. FSDP leaves the weights spread
-    over the processes; `load_weights` reads them from the last checkpoint.
+    The same seed gives the same weights on the CPU, also where the run was killed and resumed; afterwards the random
+    generators go on as if nothing had been drawn. One device needs torch alone; several are driven by Lightning
+    Fabric, which starts the script once for each. FSDP leaves the weights spread over the processes; `load_weights`
+    reads them from the last checkpoint.
 
     Args:
         model: A converted model or a plain one.
@@ -156,11 +157,13 @@ class _Training:
         self.saved_step: int | None = None
         self.best_weights: dict[str, Any] | None = None
         self._random: dict[str, Any] | None = None
+        self._random_before: dict[str, Any] | None = None
 
     # Starting and ending
 
     def start(self, resume: bool, progress: bool | None) -> None:
         """Claim the folder, seed everything or load the last checkpoint, and open the logs."""
+        self._random_before = random_state(self.runtime.device)
         if self.folder is not None:
             self._on_first(self._claim)
         last = None if self.folder is None else self.folder / LAST
@@ -174,7 +177,7 @@ class _Training:
         else:
             # Compiled code draws from torch's own generators, which have to differ between processes, then.
             seed, rank = self.config.seed, self.runtime.rank
-            seed_all(seed if self.runtime.world == 1 else derive(seed, "rank", rank))
+            seed_all(seed if self.runtime.world == 1 else derive(seed, "rank", rank), self.runtime.device)
         first = self.runtime.rank == 0
         folder = self.folder if first else None
         self.logs = Logs(folder, tensorboard=self.config.tensorboard, size=size, step=self.steps.count)
@@ -195,12 +198,15 @@ class _Training:
         return self.history
 
     def close(self) -> None:
-        """Give back the terminal and close the logs, however training ended."""
+        """Give back the terminal and the random generators and close the logs, however training ended."""
         for part in (self.bar, self.logs):
             if part is not None:
                 part.close()
         if self.lock is not None:
             self.lock.release()
+        if self._random_before is not None:
+            # Else networks that are made one after the other, each after a training, would start alike.
+            restore_random_state(self._random_before, self.runtime.device)
 
     def _claim(self) -> None:
         assert self.folder is not None

@@ -17,9 +17,12 @@ def derive(*parts: int | str) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def seed_all(seed: int) -> None:
-    """Seed torch, numpy and Python."""
-    torch.manual_seed(seed)
+def seed_all(seed: int, device: torch.device) -> None:
+    """Seed torch (on the CPU and the device), numpy and Python: just what `random_state` covers."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
 
