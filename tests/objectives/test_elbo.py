@@ -104,6 +104,14 @@ def test_a_dataset_size_under_the_batch_is_an_error():
         lb.ELBO(lb.bayesianize(small_net(), lb.MeanField()), dataset_size=23)(*data())
 
 
+def test_an_evaluation_takes_any_batch():
+    elbo = lb.ELBO(lb.bayesianize(small_net(), lb.MeanField()), dataset_size=23).eval()
+    x, y = data()
+    assert elbo(x, y).outputs.shape[1] == 24
+    with pytest.raises(ValueError, match="the input has 24 examples"):
+        elbo(x, y[:23])
+
+
 def test_average_and_mixture_of_components():
     model = lb.bayesianize(small_net(), lb.BatchEnsemble(components=3, random_sign=0.5))
     x, y = data()

@@ -132,6 +132,14 @@ def test_early_stopping_and_the_best_weights(tmp_path):
     assert len(fit(network(), parts, longer, out=tmp_path, resume=True)) == 6
 
 
+def test_there_may_be_more_validation_data_than_training_data():
+    x, y = data(96)
+    loader = DataLoader(TensorDataset(x, y), batch_size=96)
+    for valid in ((x, y), loader):
+        history = fit(network(), {"train": (x[:8], y[:8]), "valid": valid}, config(epochs=1, batch_size=64))
+        assert "valid_nll" in history.last
+
+
 def test_callbacks(tmp_path):
     seen = []
 

@@ -405,9 +405,7 @@ def _sources(data: Any, config: TrainConfig, runtime: Runtime, augment: Augment 
         if config.patience is not None and config.monitor.startswith("valid"):
             raise ValueError(f"patience watches {config.monitor}, which needs validation data: data.valid")
         return source, None
-    # The objective takes no batch above the number of training examples.
-    size = source.size if isinstance(source, TensorSource) else config.batch_size
-    return source, make_source(valid, place, batch_size=size, seed=config.seed, training=False)
+    return source, make_source(valid, place, batch_size=config.batch_size, seed=config.seed, training=False)
 
 
 def _check_targets(likelihood: Likelihood, sources: Iterable[Source | None], output_shape: torch.Size) -> None:
