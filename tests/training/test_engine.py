@@ -132,6 +132,29 @@ def test_early_stopping_and_the_best_weights(tmp_path):
     assert len(fit(network(), parts, longer, out=tmp_path, resume=True)) == 6
 
 
+@pytest.mark.parametrize("changes", [{"patience": 1}, {"restore_best": True}, {}], ids=str)
+def test_a_monitor_that_no_record_has_is_one_clear_error(changes):
+    parts = {"train": data(), "valid": data(40, seed=1)}
+    epochs = []
+    settings = config(monitor="valid_loss", valid_every=2, **changes)
+    with pytest.raises(ValueError, match="monitor='valid_loss' .* epoch 2, which has epoch, step, .*, valid_nll"):
+        fit(network(), parts, settings, callbacks=[lambda event: epochs.append(event.record["epoch"])])
+    assert epochs == [1, 2]
+
+
+def test_a_monitor_without_validation_data():
+    with pytest.raises(ValueError, match="monitor='los' .* which has epoch, step, loss"):
+        fit(network(), data(), config(monitor="los", patience=1))
+    assert fit(network(), data(), config(monitor="loss", patience=1)).best["epoch"] == 3
+    assert fit(network(), data(), config()).best == {}
+
+    def measure(event):
+        event.record["own"] = event.record["epoch"]
+
+    history = fit(network(), data(), config(monitor="own", patience=1), callbacks=[measure])
+    assert (len(history), history.best["epoch"]) == (2, 1)
+
+
 def test_there_may_be_more_validation_data_than_training_data():
     x, y = data(96)
     loader = DataLoader(TensorDataset(x, y), batch_size=96)
@@ -251,7 +274,8 @@ class Stop(Exception):
         ({}, {"data": (torch.zeros(4, 2), torch.zeros(4))}, "class labels are whole numbers"),
         ({}, {"data": []}, "does not say how many examples"),
         ({"dataset_size": 4}, {"data": iter([])}, "gave no batch"),
-        ({"patience": 2}, {}, "needs validation data"),
+        ({"patience": 2}, {}, "patience watches valid_nll, which needs validation data"),
+        ({"restore_best": True}, {}, "restore_best watches valid_nll, which needs validation data"),
         ({"schedule": "cosine"}, {"data": iter([])}, "the length of an epoch"),
         ({"device": "cuda"}, {}, "needs a GPU"),
     ],

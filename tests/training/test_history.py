@@ -28,6 +28,14 @@ def test_min_delta():
     assert history([0.5, 0.45], min_delta=0.1).waited == 1
 
 
+@pytest.mark.parametrize("monitor", ["valid_nll", "valid_accuracy"])
+def test_what_is_no_number_is_worse_than_anything(monitor):
+    nan = float("nan")
+    tested = history([nan, nan, 0.4, nan], monitor=monitor)
+    assert (tested.best["epoch"], tested.waited) == (2, 1)
+    assert history([nan, nan, nan], monitor=monitor).waited == 2
+
+
 def test_empty():
     assert (History().best, History().waited, History().last) == ({}, 0, {})
     with pytest.raises(KeyError, match="no epoch has 'valid_nll'; they have epoch, seconds"):

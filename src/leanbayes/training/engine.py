@@ -275,7 +275,8 @@ class _Training:
         values = self.steps.meter.close_epoch(self.runtime.total)
         self._check_finite(values)
         record = {"epoch": self.epoch + 1, "step": self.steps.count, **values, **self.steps.settings()}
-        if self.valid is not None and self._due(self.config.valid_every):
+        evaluated = self.valid is not None and self._due(self.config.valid_every)
+        if self.valid is not None and evaluated:
             seed = derive(self.config.seed, "valid")
             record |= evaluate(self.runtime, self.valid, self.config.valid_samples, seed)
         record["seconds"] = self.elapsed
@@ -285,6 +286,8 @@ class _Training:
         self.bar.step(self.steps.count)
         self.bar.show(self.epoch + 1, record)
         self._call_back(record)
+        if evaluated or (self.valid is None and _watches(self.config)):
+            self._check_monitored(record)
         if self.history.best is record:
             self._keep_best(record)
         if self.folder is not None and (self._over() or self.epoch % self.config.checkpoint_every == 0):
@@ -293,6 +296,13 @@ class _Training:
     def _due(self, every: int) -> bool:
         number = self.epoch + 1
         return number % every == 0 or number == self.config.epochs
+
+    def _check_monitored(self, record: dict[str, Any]) -> None:
+        if self.config.monitor not in record:
+            raise ValueError(
+                f"monitor={self.config.monitor!r} is no value of epoch {record['epoch']}, which has "
+                f"{', '.join(record)}; choose one of those"
+            )
 
     def _check_finite(self, values: dict[str, float]) -> None:
         if not math.isfinite(values["loss"]):
@@ -402,10 +412,18 @@ def _sources(data: Any, config: TrainConfig, runtime: Runtime, augment: Augment 
         augment=augment,
     )
     if valid is None:
-        if config.patience is not None and config.monitor.startswith("valid"):
-            raise ValueError(f"patience watches {config.monitor}, which needs validation data: data.valid")
+        watching = _watches(config)
+        if watching and config.monitor.startswith("valid"):
+            raise ValueError(f"{watching} watches {config.monitor}, which needs validation data: data.valid")
         return source, None
     return source, make_source(valid, place, batch_size=config.batch_size, seed=config.seed, training=False)
+
+
+def _watches(config: TrainConfig) -> str | None:
+    """The setting that needs the value of `monitor`, None where none does."""
+    if config.patience is not None:
+        return "patience"
+    return "restore_best" if config.restore_best else None
 
 
 def _check_targets(likelihood: Likelihood, sources: Iterable[Source | None], output_shape: torch.Size) -> None:

@@ -71,8 +71,10 @@ class History:
             value = record.get(self.monitor)
             if value is None:
                 continue
-            if not best or sign * value < lowest - self.min_delta:
-                best, lowest, waited = record, sign * value, 0
+            # What is no number compares with nothing; it counts as worse than any.
+            cost = math.inf if math.isnan(value) else sign * value
+            if not best or cost < lowest - self.min_delta:
+                best, lowest, waited = record, cost, 0
             else:
                 waited += 1
         return best, waited
