@@ -134,6 +134,31 @@ def test_the_streamed_summary_equals_that_of_kept_outputs(method, likelihood):
             use()
 
 
+def test_a_double_model_predicts_in_double():
+    model = lb.bayesianize(net(), lb.MeanField()).double()
+    y = torch.randint(3, (10,))
+    for keep in ("outputs", "summary"):
+        for x in (X.double(), DataLoader(TensorDataset(X.double(), y), batch_size=4)):
+            prediction = lb.predict(model, x, 3, keep=keep)
+            assert {getattr(prediction, name).dtype for name in ("probs", "mean", "std")} == {torch.float64}
+            assert prediction.log_prob(y).dtype == torch.float64
+    assert lb.predict(model.float(), X, 3, keep="summary").probs.dtype == torch.float32
+
+
+def test_the_streamed_summary_takes_the_labels_that_kept_outputs_take():
+    model = lb.bayesianize(net(), lb.MeanField())
+    options = {"samples": 5, "seed": 3}
+    kept, streamed = lb.predict(model, X, **options), lb.predict(model, X, keep="summary", **options)
+    y = torch.randint(3, (10,), dtype=torch.int32)
+    y[4] = -100
+    torch.testing.assert_close(streamed.log_prob(y), kept.log_prob(y), rtol=1e-4, atol=1e-5)
+    assert streamed.log_prob(y)[4] == 0
+    for wrong in (y.masked_fill(y == -100, 3), y[:5]):
+        for prediction in (kept, streamed):
+            with pytest.raises(ValueError, match="labels"):
+                prediction.log_prob(wrong)
+
+
 def test_moments_of_predictions_equal_those_of_a_loop():
     model = lb.bayesianize(net(), lb.MeanField(init_std=0.2)).eval()
     torch.manual_seed(0)

@@ -23,9 +23,11 @@ class Statistics:
         self.likelihood = likelihood
         self.count = 0
         self.sums: dict[str, Tensor] = {}
+        self.dtype = torch.float32
 
     def add(self, outputs: Tensor) -> None:
         """Take in outputs ``[n, B, ...]``."""
+        self.dtype = _result_type(outputs)
         self.count += outputs.shape[0]
         for name, values in self._values(outputs).items():
             total = values.sum(0)
@@ -77,7 +79,10 @@ class Prediction:
         self._outputs = outputs
         self._summed = statistics
         self.likelihood = likelihood
-        self.dtype = torch.float32 if outputs is None or outputs.dtype != torch.float64 else torch.float64
+        if outputs is not None:
+            self.dtype = _result_type(outputs)
+        else:
+            self.dtype = torch.float32 if statistics is None else statistics.dtype
 
     @property
     def outputs(self) -> Tensor:
@@ -165,11 +170,19 @@ class Prediction:
                 raise ValueError(
                     "keep='summary' gives log_prob for class labels [B] alone; predict with keep='outputs'"
                 )
-            return self.probs.gather(-1, y.unsqueeze(-1)).squeeze(-1).clamp_min(torch.finfo(self.dtype).tiny).log()
+            return self._log_prob_of_labels(y, likelihood)
         likelihood.check(self._outputs, y)
         with torch.set_grad_enabled(self._outputs.requires_grad):
             scores = likelihood.log_prob(self._outputs, y)
         return torch.logsumexp(scores, 0) - math.log(scores.shape[0])
+
+    def _log_prob_of_labels(self, y: Tensor, likelihood: Categorical) -> Tensor:
+        probs = self.probs
+        likelihood.check(probs.unsqueeze(0), y)
+        labels = y.long()
+        ignored = labels == likelihood.ignore_index
+        found = probs.gather(-1, labels.masked_fill(ignored, 0).unsqueeze(-1)).squeeze(-1)
+        return found.clamp_min(torch.finfo(self.dtype).tiny).log().masked_fill(ignored, 0.0)
 
     def quantile(self, q: float | Sequence[float] | Tensor) -> Tensor:
         """Quantiles of the predictive distribution: ``[*q.shape, B, ...]``.
@@ -192,6 +205,10 @@ class Prediction:
     def __repr__(self) -> str:
         shape = tuple(self._statistics.sums["first"].shape)
         return f"Prediction(samples={self.samples}, shape={shape}, likelihood={self.likelihood})"
+
+
+def _result_type(outputs: Tensor) -> torch.dtype:
+    return torch.float64 if outputs.dtype == torch.float64 else torch.float32
 
 
 def _entropy(probs: Tensor) -> Tensor:
@@ -224,5 +241,6 @@ def join_statistics(parts: list[Statistics]) -> Statistics:
     """The statistics of several batches, one after the other."""
     joined = Statistics(parts[0].likelihood)
     joined.count = parts[0].count
+    joined.dtype = parts[0].dtype
     joined.sums = {name: torch.cat([part.sums[name] for part in parts]) for name in parts[0].sums}
     return joined

@@ -104,6 +104,15 @@ def test_a_dataset_size_under_the_batch_is_an_error():
         lb.ELBO(lb.bayesianize(small_net(), lb.MeanField()), dataset_size=23)(*data())
 
 
+def test_labels_of_32_bits_and_weights_of_64():
+    x, y = data()
+    elbo = lb.ELBO(lb.bayesianize(small_net(), lb.MeanField()).double(), 24)
+    with lb.sampling(mean=True):
+        terms, wanted = elbo(x.double(), y.int()), elbo(x.double(), y)
+    assert torch.equal(terms.loss, wanted.loss)
+    assert (terms.loss.dtype, terms.nll.dtype) == (torch.float64, torch.float64)
+
+
 def test_an_evaluation_takes_any_batch():
     elbo = lb.ELBO(lb.bayesianize(small_net(), lb.MeanField()), dataset_size=23).eval()
     x, y = data()

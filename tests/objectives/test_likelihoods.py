@@ -39,6 +39,42 @@ def test_label_smoothing_acts_in_training_only():
     torch.testing.assert_close(likelihood.elementwise(outputs, y), lb.Categorical().elementwise(outputs, y))
 
 
+@pytest.mark.parametrize("kind", [torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_labels_of_any_whole_type(kind):
+    torch.manual_seed(0)
+    outputs, y = torch.randn(2, 6, 200), torch.tensor([0, 2, 1, 1, 100, 2])
+    likelihood = lb.Categorical()
+    likelihood.check(outputs, y.to(kind))
+    assert torch.equal(likelihood.log_prob(outputs, y.to(kind)), likelihood.log_prob(outputs, y))
+    if kind == torch.uint8:
+        # 156 is what becomes of -100 in a byte.
+        y[0] = 156
+        assert torch.equal(likelihood.log_prob(outputs, y.to(kind)), likelihood.log_prob(outputs, y))
+        with pytest.raises(ValueError, match="labels must be from 0 to 149"):
+            likelihood.check(outputs[..., :150], y.to(kind))
+
+
+@pytest.mark.parametrize(
+    "likelihood, y",
+    [
+        (lb.Categorical(), torch.tensor([0, 2, 1])),
+        (lb.Categorical(label_smoothing=0.1), torch.full((3, 4), 0.25)),
+        (lb.Bernoulli(), torch.ones(3, 4)),
+        (lb.Gaussian(2.0), torch.ones(3, 4)),
+    ],
+    ids=["labels", "soft labels", "events", "values"],
+)
+def test_double_outputs_are_scored_in_double(likelihood, y):
+    torch.manual_seed(0)
+    outputs = torch.randn(2, 3, 4, dtype=torch.float64)
+    for score in (likelihood.log_prob, likelihood.training_score):
+        found = score(outputs, y)
+        assert found.dtype == torch.float64
+        assert score(outputs.float(), y).dtype == torch.float32
+        assert score(outputs.bfloat16(), y).dtype == torch.float32
+        torch.testing.assert_close(found.float(), score(outputs.float(), y))
+
+
 def test_soft_labels():
     outputs, y = torch.randn(1, 5, 4), torch.rand(5, 4).softmax(-1)
     torch.testing.assert_close(

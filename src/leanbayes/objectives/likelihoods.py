@@ -40,6 +40,11 @@ class Likelihood(nn.Module, ABC):
         return self.per_example(self.elementwise(outputs, targets), mask)
 
 
+def _precise(outputs: Tensor) -> Tensor:
+    """Outputs in float32 at least."""
+    return outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+
+
 class Categorical(Likelihood):
     """Classes, by a softmax over the outputs.
 
@@ -100,7 +105,8 @@ class Categorical(Likelihood):
                 "expected labels without the class axis"
             )
         classes = aligned.shape[-1]
-        counted = targets[targets != self.ignore_index]
+        labels = targets.long()  # in a byte, -100 and 156 are the same
+        counted = labels[labels != self.ignore_index]
         low, high = (int(counted.min()), int(counted.max())) if counted.numel() else (0, 0)
         if low < 0 or high >= classes:
             raise ValueError(
@@ -119,14 +125,14 @@ class Categorical(Likelihood):
     def _score(self, outputs: Tensor, targets: Tensor, smoothing: float) -> Tensor:
         if self._soft(outputs, targets):
             aligned = self.classes_last(outputs)
-            wanted = self.classes_last(targets.unsqueeze(0)).squeeze(0).to(torch.float32)
-            log_probs = aligned.float().log_softmax(-1)
+            log_probs = _precise(aligned).log_softmax(-1)
+            wanted = self.classes_last(targets.unsqueeze(0)).squeeze(0).to(log_probs.dtype)
             if smoothing:
                 wanted = wanted * (1 - smoothing) + smoothing / wanted.shape[-1]
             return (wanted * log_probs).sum(-1)
         aligned = self._aligned(outputs, targets)
-        flat = aligned.reshape(-1, aligned.shape[-1]).float()
-        labels = targets.expand(aligned.shape[:-1]).reshape(-1)
+        flat = _precise(aligned.reshape(-1, aligned.shape[-1]))
+        labels = targets.long().expand(aligned.shape[:-1]).reshape(-1)
         loss = F.cross_entropy(
             flat, labels, ignore_index=self.ignore_index, reduction="none", label_smoothing=smoothing
         )
@@ -155,7 +161,7 @@ class Bernoulli(Likelihood):
 
     def elementwise(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `Likelihood`."""
-        aligned = self._aligned(outputs, targets).float()
+        aligned = _precise(self._aligned(outputs, targets))
         wanted = targets.to(aligned.dtype).expand(aligned.shape)
         return -F.binary_cross_entropy_with_logits(aligned, wanted, reduction="none")
 
@@ -195,7 +201,7 @@ class Gaussian(Likelihood):
 
     def split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log variance of the targets, in float32 at least."""
-        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        outputs = _precise(outputs)
         if self.heteroscedastic:
             if outputs.shape[-1] % 2:
                 raise ValueError(
