@@ -299,6 +299,20 @@ def test_all_labels_are_looked_at_before_the_first_step():
         fit(model, {"train": data(), "valid": (x, y)}, config())
 
 
+def test_data_that_can_be_gone_through_only_once():
+    x, y = data()
+
+    def once():
+        return ((x[i : i + 32], y[i : i + 32]) for i in range(0, 96, 32))
+
+    settings = config(dataset_size=96)
+    with pytest.raises(ValueError, match="gave no batch in epoch 2; pass something that can be iterated again"):
+        fit(network(), once(), settings)
+    with pytest.raises(ValueError, match="none any more; pass something that can be iterated again"):
+        fit(network(), {"train": (x, y), "valid": once()}, settings)
+    assert len(fit(network(), once(), config(dataset_size=96, epochs=1))) == 1
+
+
 def test_a_config_that_is_none():
     with pytest.raises(TypeError, match="TrainConfig, not dict"):
         fit(network(), data(), {"epochs": 3})

@@ -240,8 +240,9 @@ class _Training:
             self.batch += count
             self.elapsed = time.monotonic() - began
             self._between_steps()
-        if self.steps.count == 0:
-            raise ValueError("the training data gave no batch")
+        if self.batch == 0:
+            again = f" in epoch {self.epoch + 1}; pass something that can be iterated again, such as a DataLoader"
+            raise ValueError(f"the training data gave no batch{again if self.steps.count else ''}")
 
     def _begin(self) -> Iterator[Batch]:
         """The epoch's batches from the current one on; after a resume, the generators go on where they were."""

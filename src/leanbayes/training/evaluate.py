@@ -31,7 +31,10 @@ def evaluate(runtime: Runtime, source: Source, samples: int, seed: int) -> dict[
             outputs = runtime.evaluate(batch).outputs
             found.append(score(runtime.elbo.likelihood, outputs, batch.y, batch.weights))
     if not found:
-        raise ValueError("the validation data holds no example")
+        raise ValueError(
+            "the validation data holds no example, or none any more; pass something that can be iterated again, such "
+            "as a DataLoader"
+        )
     total, count, *right = runtime.total(torch.stack(found).sum(0).tolist())
     return {"valid_nll": total / count} | ({"valid_accuracy": right[0] / count} if right else {})
 
