@@ -186,6 +186,16 @@ def test_loaders_of_tuples_and_mappings_with_a_progress_bar(capsys):
     mapped = lb.predict(model, DataLoader([{"input": row, "labels": 0} for row in X], batch_size=4), 2)
     assert mapped.outputs.shape == (2, 10, 3)
     assert pairs.log_prob(y).shape == (10,)
+    # No terminal, no bar.
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_progress_bar_of_a_terminal_is_on_standard_error(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes anything for a terminal
+    model = lb.bayesianize(net(), lb.MeanField())
+    lb.predict(model, DataLoader(TensorDataset(X, torch.zeros(10)), batch_size=4), 2)
+    written = capsys.readouterr()
+    assert written.out == "" and "predict" in written.err
 
 
 def test_gradients_on_request():

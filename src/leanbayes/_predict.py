@@ -55,7 +55,7 @@ def predict(
     Args:
         model: A converted model; a plain one gives a single sample.
         x: A tensor ``[B, ...]``, a mapping of tensors (passed by keyword), a tuple (by position), or a DataLoader
-            (with a progress bar; of tuples the first entry is the input).
+            (with a progress bar on a terminal; of tuples the first entry is the input).
         samples: Total number of samples. Families with a shared component index are stratified over their
             components (rounded up to a multiple of K); points are evaluated once each.
         likelihood: How outputs are read; None reads class scores where classes are asked for, and raw outputs else.
@@ -244,12 +244,14 @@ def _batches(model: nn.Module, x: Any, many: bool, chunk: int | None) -> Iterato
     if not many:
         yield from _blocks(x, chunk)
         return
+    from rich.console import Console
     from rich.progress import track
 
+    console = Console(stderr=True)
     reference = next(model.parameters(), None)
     total = len(x) if hasattr(x, "__len__") else None
     found = False
-    for batch in track(x, "predict", total=total, transient=True):
+    for batch in track(x, "predict", total=total, transient=True, console=console, disable=not console.is_terminal):
         found = True
         yield _to_device(_loader_input(batch), reference)
     if not found:
