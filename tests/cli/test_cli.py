@@ -365,6 +365,9 @@ def test_help_everywhere(capsys, command):
 @pytest.mark.parametrize("words", [[], ["dance"], ["compare"], ["compare", "digits", "--samples", "0"]])
 def test_arguments_that_make_no_sense(capsys, words):
     assert main(words) == 2
+    written = capsys.readouterr()
+    (line,) = written.err.splitlines()
+    assert written.out == "" and re.match(r"leanbayes: error: .*; see leanbayes( compare)? --help", line)
 
 
 def test_bench_runs_the_clones_benchmarks(tmp_path, capfd):

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from leanbayes.cli import bench, compare, evaluate, fit, predict, report, reproduce, summary
 from leanbayes.cli._config import apply_config
@@ -14,6 +15,15 @@ from leanbayes.cli._errors import sentence, spelled
 # In the order of the help.
 _COMMANDS = (compare, fit, evaluate, predict, summary, report, reproduce, bench)
 _INTERRUPTED = 130
+
+
+class _Parser(argparse.ArgumentParser):
+    """Complains on one line, as all errors do; the sub-commands' parsers are of this kind, too."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends with the status of arguments that make no sense."""
+        _complain(f"{' '.join(message.split())}; see {self.prog} --help")
+        self.exit(2)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="leanbayes",
         description="Bayesian neural networks that cost little more than plain ones: train, compare, predict.",
         allow_abbrev=False,
