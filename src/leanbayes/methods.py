@@ -49,10 +49,6 @@ class Method(ABC):
         """The posterior for a bias, None to leave it a point."""
         return None
 
-    def refuses(self, value: Tensor, op: LinearOp | None) -> str | None:
-        """Why this weight cannot take the family, None if it can."""
-        return None
-
     def fallback(self, value: Tensor, op: LinearOp | None) -> tuple[Method, str] | None:
         """Another method for a weight that this one is not made for, with the reason; None where there is none."""
         return None

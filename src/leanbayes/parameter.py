@@ -90,7 +90,7 @@ class RandomParameter(nn.Module):
         return torch.stack([each[(spec.offset + s) % len(each)] for s in range(n)])
 
     def kl(self, mixture: str = "mean", constant: bool | None = None) -> Tensor:
-        """KL divergence from the prior in nats, summed over the elements: one float32 scalar."""
+        """KL divergence from the prior in nats, summed over the elements: one float32 scalar (float64 for doubles)."""
         from leanbayes._kl import kl_divergence
 
         return kl_divergence(self.posterior, self.prior, mixture=mixture, constant=constant)

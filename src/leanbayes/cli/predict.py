@@ -69,10 +69,9 @@ def _columns(prediction: Any, schema: Any) -> dict[str, list[Any]]:
     if schema.task == "regression":
         scale = schema.normalisation
         lower, upper = prediction.quantile([0.025, 0.975]).squeeze(-1)
-        std = prediction.std.squeeze(-1)
         return {
             "mean": scale.restore_targets(prediction.mean.squeeze(-1).double()).tolist(),
-            "std": (std.double() if scale.targets is None else scale.targets.inverse_std(std.double())).tolist(),
+            "std": scale.restore_std(prediction.std.squeeze(-1).double()).tolist(),
             "lower95": scale.restore_targets(lower.double()).tolist(),
             "upper95": scale.restore_targets(upper.double()).tolist(),
         }

@@ -24,8 +24,8 @@ class GraphedStep:
     step to step is read from memory: the batch, the learning rates (tensors from the recording on) and the KL weight.
 
     Args:
-        step: Zeroes the gradients, runs forward and backward on a batch, and steps the optimiser; must not wait for
-            the device.
+        step: Runs forward and backward on a batch and steps the optimiser, on gradients that are zeroed here; must
+            not wait for the device.
         optimizer: The optimiser that it steps.
         device: The GPU.
     """
