@@ -81,10 +81,11 @@ def check_alike(policies: Sequence[nn.Sequential]) -> None:
 
 
 def _structure(policy: nn.Sequential) -> list[Any]:
-    return [
-        (tuple(layer.weight.shape), layer.bias is None, layer.weight.dtype) if _dense(layer) else repr(layer)
-        for layer in policy
-    ]
+    return [_shape(layer) if _dense(layer) else repr(layer) for layer in policy]
+
+
+def _shape(layer: Any) -> tuple[Any, ...]:
+    return tuple(layer.weight.shape), layer.bias is None, layer.weight.dtype
 
 
 def _dense(layer: nn.Module) -> Dense | None:
