@@ -61,6 +61,42 @@ def test_a_preset_replaces_itself_and_smaller_ones(folders):
         assert execute(make_recipe(), preset=preset, **folders)["preset"] == preset
 
 
+@pytest.mark.parametrize(
+    "lesser, message",
+    [
+        ({"seeds": [0]}, "a result of 2 seeds, which one of 1 seed .*--replace"),
+        ({"settings": {"epochs": 1}}, "a result with epochs=2, which one with epochs=1 .*--replace"),
+        ({"preset": "paper", "seeds": [0]}, "a result of 2 seeds, which one of 1 seed"),
+    ],
+)
+def test_fewer_seeds_or_other_settings_replace_no_result_of_the_preset(folders, lesser, message):
+    before = execute(make_recipe(), **folders)
+    done = []
+    with pytest.raises(OutputError, match=message):
+        execute(make_recipe(measure=done.append), **lesser, **folders)
+    assert not done and json.loads((folders["out"] / "vn-toy.json").read_text()) == before
+    lesser_result = execute(make_recipe(), **lesser, replace=True, **folders)
+    # The same once more loses nothing.
+    assert execute(make_recipe(), **lesser, **folders)["seeds"] == lesser_result["seeds"]
+
+
+def test_a_result_on_generated_data_replaces_none_on_real_data(folders):
+    def measure(run):
+        run.note("generated images")
+        return Outcome()
+
+    before = execute(make_recipe(), **folders)
+    with pytest.raises(OutputError, match="a result on real data, which one on generated data .*--replace"):
+        execute(make_recipe(measure=measure), **folders)
+    assert json.loads((folders["out"] / "vn-toy.json").read_text()) == before
+    assert execute(make_recipe(measure=measure), replace=True, **folders)["notes"] == ["generated images"]
+
+
+def test_smoke_results_are_replaced_freely(folders):
+    execute(make_recipe(), preset="smoke", **folders)
+    assert execute(make_recipe(), preset="smoke", seeds=[0], settings={"epochs": 1}, **folders)["seeds"] == [0]
+
+
 def test_settings_are_checked(folders):
     with pytest.raises(ValueError, match="no setting 'epoch'; it has epochs, limit"):
         execute(make_recipe(), settings={"epoch": 3}, **folders)

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting instead of the preset's"
     )
-    parser.add_argument("--replace", action="store_true", help="replace the result of a larger preset")
+    parser.add_argument("--replace", action="store_true", help="replace a result that shows more")
     shared.add_common(parser, samples=None)
 
 

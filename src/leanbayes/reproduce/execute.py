@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from leanbayes._machine import device_name, versions
-from leanbayes.compare.checkpoint import finite, read_json, write_json
+from leanbayes.compare.checkpoint import as_json, finite, read_json, write_json
 from leanbayes.reproduce.leg import Leg
 from leanbayes.reproduce.recipe import PRESETS, Recipe
-from leanbayes.reproduce.result import read_result
+from leanbayes.reproduce.result import on_generated_data, read_result
 from leanbayes.reproduce.run import Run
 from leanbayes.training.errors import OutputError
 from leanbayes.training.files import prepare_folder, write_bytes
@@ -57,7 +57,8 @@ def execute(
         out: Folder for ``ID.json`` and ``ID.png``; "results", or the work folder for a smoke run, where None.
         limit_s: Seconds that this leg may take, or a leg that several recipes share.
         workers: Processes for pieces of work that are independent, where the recipe has such.
-        replace: Whether the result may replace one of a larger preset.
+        replace: Whether the result may replace one that shows more: of a larger preset, of more seeds, with the
+            preset's own settings, or on real data.
         command: What to note as the command that was run.
         progress: Whether to show progress bars; None shows them on a terminal.
 
@@ -66,7 +67,7 @@ def execute(
 
     Raises:
         LegOver: If the time was over first; the same call goes on.
-        OutputError: If a result of a larger preset is there, or a folder cannot be written.
+        OutputError: If a result that shows more is there, or a folder cannot be written.
     """
     if preset not in PRESETS:
         raise ValueError(f"preset is one of {', '.join(PRESETS)}, not {preset!r}")
@@ -74,14 +75,15 @@ def execute(
     folder = Path(work) / preset
     out = result_folder(preset, work, out)
     path = out / f"{recipe.id}.json"
+    seeds = tuple(recipe.seeds[preset] if seeds is None else seeds)
     if not replace:
-        _check_replaces(path, preset)
+        _check_replaces(path, recipe, preset, seeds, chosen)
     prepare_folder(out)
     run = Run(
         recipe.id,
         preset,
         chosen,
-        recipe.seeds[preset] if seeds is None else seeds,
+        seeds,
         prepare_folder(folder),
         device=device,
         data=None if data is None else Path(data),
@@ -109,6 +111,8 @@ def execute(
     }
     # As the file gives it back, so that the picture can be drawn again from the file.
     result = json.loads(json.dumps(finite(result)))
+    if not replace:
+        _check_data(path, result)
     if recipe.draw is not None and can_draw():
         write_bytes(path.with_suffix(".png"), picture(recipe, result["figure"]))
     write_json(path, result)
@@ -151,13 +155,40 @@ def _override(recipe: Recipe, preset: str, settings: Mapping[str, Any]) -> dict[
     return own | dict(settings)
 
 
-def _check_replaces(path: Path, preset: str) -> None:
+def _check_replaces(path: Path, recipe: Recipe, preset: str, seeds: Sequence[int], settings: Mapping[str, Any]) -> None:
+    """Refuse to replace a result that shows more than this run can."""
     before = read_result(path)
-    if before is not None and PRESETS.index(before["preset"]) > PRESETS.index(preset):
-        raise OutputError(
-            f"{path} holds a result of the preset {before['preset']}, which one of the preset {preset} does not "
-            "replace unasked; pass --replace, or another folder with --out"
-        )
+    if before is None:
+        return
+    if PRESETS.index(before["preset"]) > PRESETS.index(preset):
+        raise _kept(path, f"a result of the preset {before['preset']}", f"one of the preset {preset}")
+    if before["preset"] == "smoke":
+        return  # shows that the code runs, which any run shows
+    if len(seeds) < len(before["seeds"]):
+        raise _kept(path, f"a result of {_seeds(len(before['seeds']))}", f"one of {_seeds(len(seeds))}")
+    new = as_json(settings)
+    differ = [name for name in new if new[name] != before["settings"].get(name)]
+    # The preset's own settings may always come back, and the same changes once more lose nothing.
+    if differ and new != as_json(recipe.presets[preset]):
+        name = differ[0]
+        raise _kept(path, f"a result with {name}={before['settings'].get(name)}", f"one with {name}={new[name]}")
+
+
+def _check_data(path: Path, result: Mapping[str, Any]) -> None:
+    """Refuse to replace a result on real data by one on generated data, which only the finished run knows."""
+    before = read_result(path)
+    if before is not None and on_generated_data(result) and not on_generated_data(before):
+        raise _kept(path, "a result on real data", "one on generated data")
+
+
+def _kept(path: Path, before: str, now: str) -> OutputError:
+    return OutputError(
+        f"{path} holds {before}, which {now} does not replace unasked; pass --replace, or another folder with --out"
+    )
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed" if count == 1 else f"{count} seeds"
 
 
 @contextmanager
