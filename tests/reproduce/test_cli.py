@@ -103,6 +103,22 @@ def test_a_short_run_does_not_replace_a_paper_one(run, only):
     assert run("vn-toy", "--replace")[0] == 0
 
 
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ([], "vn-toy.json holds a result of the preset paper"),
+        (["--replace", "--set", "extra=3"], "vn-toy has no setting 'extra'"),
+    ],
+)
+def test_all_that_is_chosen_is_checked_before_the_first_starts(run, only, words, message):
+    done = []
+    only(make_recipe())
+    assert run("vn-toy", "--preset", "paper")[0] == 0
+    only(make_recipe("vn-kl", done.append, extra=1), make_recipe("vn-toy", done.append))
+    code, _, err = run("vn-*", *words)
+    assert code == 1 and message in err and not done
+
+
 def test_ctrl_c_says_how_to_go_on(run, only):
     def measure(run):
         raise KeyboardInterrupt

@@ -64,10 +64,16 @@ def run(options: argparse.Namespace) -> int:
     if not options.ids:
         return _list(options)
     from leanbayes.reproduce import Leg, LegOver, execute
+    from leanbayes.reproduce.execute import plan
 
     chosen = _chosen(options.ids)
     screen = console(options.json)
-    settings = dict(_setting(text) for text in options.set)
+    device = shared.device_of(options)
+    asked: dict[str, Any] = {name: getattr(options, name) for name in ("preset", "seeds", "work", "out", "replace")}
+    asked["settings"] = dict(_setting(text) for text in options.set)
+    # What any of them would refuse is said before hours go into the first.
+    for recipe in chosen:
+        plan(recipe, **asked)
     leg = Leg(options.time_limit)
     results: list[dict[str, Any]] = []
     for recipe in chosen:
@@ -75,16 +81,11 @@ def run(options: argparse.Namespace) -> int:
         try:
             result = execute(
                 recipe,
-                preset=options.preset,
-                seeds=options.seeds,
-                settings=settings,
-                device=shared.device_of(options),
+                **asked,
+                device=device,
                 data=options.data,
-                work=options.work,
-                out=options.out,
                 limit_s=leg,
                 workers=options.workers,
-                replace=options.replace,
                 command=_command(recipe.id, options),
             )
         except LegOver:

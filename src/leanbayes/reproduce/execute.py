@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,55 @@ PathLike = str | os.PathLike[str]
 
 _INCHES = (8.0, 4.0)
 _DPI = 120
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run will do, once it is known that it may.
+
+    Attributes:
+        settings: Those of the preset, with what was overridden.
+        seeds: One network or repetition each.
+        folder: Where work is kept.
+        path: Of the result file.
+    """
+
+    settings: dict[str, Any]
+    seeds: tuple[int, ...]
+    folder: Path
+    path: Path
+
+
+def plan(
+    recipe: Recipe,
+    *,
+    preset: str = "short",
+    seeds: Sequence[int] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    work: PathLike = "runs/reproduce",
+    out: PathLike | None = None,
+    replace: bool = False,
+) -> Plan:
+    """Check all that `execute` checks before it begins; the arguments are the same.
+
+    Returns:
+        What it would do.
+
+    Raises:
+        OutputError: If a result that shows more is there, or a folder cannot be written.
+        ValueError: If there is no such preset or setting, or a value is none that it can have.
+    """
+    if preset not in PRESETS:
+        raise ValueError(f"preset is one of {', '.join(PRESETS)}, not {preset!r}")
+    chosen = _override(recipe, preset, settings or {})
+    seeds = tuple(recipe.seeds[preset] if seeds is None else seeds)
+    folder = Path(work) / preset
+    out = result_folder(preset, work, out)
+    path = out / f"{recipe.id}.json"
+    if not replace:
+        _check_replaces(path, recipe, preset, seeds, chosen)
+    prepare_folder(out)
+    return Plan(chosen, seeds, prepare_folder(folder), path)
 
 
 def execute(
@@ -69,29 +119,20 @@ def execute(
         LegOver: If the time was over first; the same call goes on.
         OutputError: If a result that shows more is there, or a folder cannot be written.
     """
-    if preset not in PRESETS:
-        raise ValueError(f"preset is one of {', '.join(PRESETS)}, not {preset!r}")
-    chosen = _override(recipe, preset, settings or {})
-    folder = Path(work) / preset
-    out = result_folder(preset, work, out)
-    path = out / f"{recipe.id}.json"
-    seeds = tuple(recipe.seeds[preset] if seeds is None else seeds)
-    if not replace:
-        _check_replaces(path, recipe, preset, seeds, chosen)
-    prepare_folder(out)
+    do = plan(recipe, preset=preset, seeds=seeds, settings=settings, work=work, out=out, replace=replace)
     run = Run(
         recipe.id,
         preset,
-        chosen,
-        seeds,
-        prepare_folder(folder),
+        do.settings,
+        do.seeds,
+        do.folder,
         device=device,
         data=None if data is None else Path(data),
         limit_s=limit_s,
         workers=workers,
         progress=progress,
     )
-    with _stopwatch(folder / "legs" / f"{recipe.id}.json", device) as legs:
+    with _stopwatch(do.folder / "legs" / f"{recipe.id}.json", device) as legs:
         outcome = recipe.measure(run)
     outcome.notes.extend(note for note in run.notes if note not in outcome.notes)
     result = {
@@ -112,10 +153,10 @@ def execute(
     # As the file gives it back, so that the picture can be drawn again from the file.
     result = json.loads(json.dumps(finite(result)))
     if not replace:
-        _check_data(path, result)
+        _check_data(do.path, result)
     if recipe.draw is not None and can_draw():
-        write_bytes(path.with_suffix(".png"), picture(recipe, result["figure"]))
-    write_json(path, result)
+        write_bytes(do.path.with_suffix(".png"), picture(recipe, result["figure"]))
+    write_json(do.path, result)
     return result
 
 
