@@ -34,6 +34,23 @@ def test_given_seeds_take_the_place_of_the_presets(folders):
     assert execute(make_recipe(), seeds=[3], **folders)["rows"][0]["measured"] == [0.8]
 
 
+@pytest.mark.parametrize(
+    "seeds, message",
+    [
+        ([0, 1, 0], "every seed counts once, and 0 was given again"),
+        ([-1], "from 0 to 2\\*\\*63 - 1, not -1"),
+        ([2**63], "from 0 to 2\\*\\*63 - 1, not 9223372036854775808"),
+        ([0.5], "whole numbers .* not 0.5"),
+        ([], "at least one whole number, not an empty list"),
+    ],
+)
+def test_seeds_are_checked(folders, seeds, message):
+    done = []
+    with pytest.raises(ValueError, match=message):
+        execute(make_recipe(measure=done.append), seeds=seeds, **folders)
+    assert not done
+
+
 def test_a_smoke_run_has_a_place_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     execute(make_recipe(), preset="smoke")

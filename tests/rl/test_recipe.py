@@ -54,3 +54,17 @@ def test_a_best_rate_at_the_edge_is_noted():
     assert vn_rl._edges("Acrobot", found, {"variance": 2.0}) == []
     (note,) = vn_rl._edges("Acrobot", found, {"variance": 3.0})
     assert note == "Acrobot, variance network: the best learning rate is the largest tried, so others may be better"
+
+
+def test_one_seed_shows_no_difference():
+    check = vn_rl._above("a", [3.0], [1.0])
+    assert not check.holds and check.gap == "not shown: one seed, which has no standard error (a)"
+
+
+def test_one_seed_is_drawn_without_a_band():
+    figure = pytest.importorskip("matplotlib.figure")
+    for seeds, bands in (([[1.0, 2.0]], 0), ([[1.0, 2.0], [3.0, 2.0]], 1)):
+        canvas = figure.Figure()
+        curve = {"policy": "plain", "lr": 1e-3, "best": True, "seeds": seeds}
+        vn_rl.draw({"episodes": 4, "curves": {"CartPole": [curve]}}, canvas)
+        assert len(canvas.axes[0].collections) == bands

@@ -63,12 +63,12 @@ def plan(
 
     Raises:
         OutputError: If a result that shows more is there, or a folder cannot be written.
-        ValueError: If there is no such preset or setting, or a value is none that it can have.
+        ValueError: If there is no such preset or setting, or a value or seed is none that it can have.
     """
     if preset not in PRESETS:
         raise ValueError(f"preset is one of {', '.join(PRESETS)}, not {preset!r}")
     chosen = _override(recipe, preset, settings or {})
-    seeds = tuple(recipe.seeds[preset] if seeds is None else seeds)
+    seeds = _checked_seeds(recipe.seeds[preset] if seeds is None else seeds)
     folder = Path(work) / preset
     out = result_folder(preset, work, out)
     path = out / f"{recipe.id}.json"
@@ -194,6 +194,18 @@ def _override(recipe: Recipe, preset: str, settings: Mapping[str, Any]) -> dict[
         if number and (isinstance(value, bool) or not isinstance(value, (int, float))):
             raise ValueError(f"the setting {name} of {recipe.id} is a number, such as {own[name]!r}, not {value!r}")
     return own | dict(settings)
+
+
+def _checked_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
+    if not seeds:
+        raise ValueError("seeds are at least one whole number, not an empty list; pass None for the preset's")
+    for position, seed in enumerate(seeds):
+        # What torch takes as a seed.
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+            raise ValueError(f"seeds are whole numbers from 0 to 2**63 - 1, not {seed!r}; choose others")
+        if seed in seeds[:position]:
+            raise ValueError(f"every seed counts once, and {seed} was given again; leave it out")
+    return tuple(seeds)
 
 
 def _check_replaces(path: Path, recipe: Recipe, preset: str, seeds: Sequence[int], settings: Mapping[str, Any]) -> None:

@@ -126,10 +126,18 @@ def _checks(environment: str, returns: Mapping[str, Returns], last: int) -> list
 
 def _above(text: str, high: Sequence[float], low: Sequence[float]) -> Check:
     """Whether values exceed others by more than two standard errors of the mean difference over the seeds."""
+    title = f"{text} by two standard errors"
     differences = [a - b for a, b in zip(high, low)]
-    mean, error = fmean(differences), stdev(differences) / len(differences) ** 0.5
+    if len(differences) == 1:
+        return Check(title, False, f"not shown: one seed, which has no standard error ({text})")
+    mean, error = fmean(differences), _error(differences)
     shown = f"mean returns {fmean(high):.4g} and {fmean(low):.4g}, difference {mean:.3g} ± {error:.2g}"
-    return Check(f"{text} by two standard errors", mean > 2 * error, f"not shown: {text} ({shown})")
+    return Check(title, mean > 2 * error, f"not shown: {text} ({shown})")
+
+
+def _error(values: Sequence[float]) -> float:
+    """Standard error of the mean; of two values or more."""
+    return stdev(values) / len(values) ** 0.5
 
 
 def _binned(returns: Returns, bins: int) -> Returns:
@@ -139,7 +147,7 @@ def _binned(returns: Returns, bins: int) -> Returns:
 
 
 def draw(figure: Mapping[str, Any], canvas: Any) -> None:
-    """Learning curves: means over the seeds with bands of one standard error, dashed at the other learning rates."""
+    """Learning curves: means over the seeds, dashed but at the best rates, which have bands of one standard error."""
     panels = canvas.subplots(1, len(figure["curves"]), squeeze=False)[0]
     for axes, (environment, curves) in zip(panels, figure["curves"].items()):
         for curve in curves:
@@ -157,7 +165,9 @@ def _draw_curve(axes: Any, curve: Mapping[str, Any], count: int) -> None:
         axes.plot(episodes, means, "--", color=colour, linewidth=0.8, alpha=0.5)
         return
     axes.plot(episodes, means, color=colour, linewidth=2, label=f"{POLICIES[curve['policy']]} ({curve['lr']:g})")
-    errors = [stdev(point) / len(point) ** 0.5 for point in points]
+    if len(curve["seeds"]) == 1:
+        return  # no band: one seed has no standard error
+    errors = [_error(point) for point in points]
     low, high = ([m + sign * e for m, e in zip(means, errors)] for sign in (-1, 1))
     axes.fill_between(episodes, low, high, color=colour, alpha=0.2, linewidth=0)
 
