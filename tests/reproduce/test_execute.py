@@ -117,10 +117,40 @@ def test_smoke_results_are_replaced_freely(folders):
 def test_settings_are_checked(folders):
     with pytest.raises(ValueError, match="no setting 'epoch'; it has epochs, limit"):
         execute(make_recipe(), settings={"epoch": 3}, **folders)
-    with pytest.raises(ValueError, match="epochs of vn-toy is a number, such as 2, not 'many'"):
+    with pytest.raises(ValueError, match="epochs of vn-toy is a whole number above 0, such as 2, not 'many'"):
         execute(make_recipe(), settings={"epochs": "many"}, **folders)
     with pytest.raises(ValueError, match="preset is one of smoke, short, paper, not 'long'"):
         execute(make_recipe(), preset="long", **folders)
+
+
+@pytest.mark.parametrize(
+    "setting, message",
+    [
+        ({"epochs": 2.5}, "epochs of vn-toy is a whole number above 0, such as 2, not 2.5"),
+        ({"epochs": 0}, "whole number above 0, such as 2, not 0"),
+        ({"epochs": -1}, "whole number above 0, such as 2, not -1"),
+        ({"epochs": True}, "whole number above 0, such as 2, not True"),
+        ({"limit": float("nan")}, "a number above 0, such as 0.5, not nan"),
+        ({"means": 3}, "a list of one item or more, each a number above 0, such as .1.0., not 3"),
+        ({"means": []}, "a list of one item or more, .* not .."),
+        ({"means": [1.0, "x"]}, "a list of one item or more, .* not .1.0, 'x'."),
+        ({"fast": 1}, "true or false, such as true, not 1"),
+        ({"name": 1}, 'a text, such as "a", not 1'),
+    ],
+)
+def test_settings_are_of_the_kind_of_the_presets(folders, setting, message):
+    done = []
+    recipe = make_recipe(measure=done.append, means=[1.0], fast=True, name="a")
+    with pytest.raises(ValueError, match=message):
+        execute(recipe, settings=setting, **folders)
+    assert not done
+
+
+def test_settings_keep_the_type_of_the_presets(folders):
+    given = {"epochs": 3, "limit": 1, "offset": -2, "means": [2, 3.5], "fast": False, "name": "b"}
+    recipe = make_recipe(offset=0, means=[1.0], fast=True, name="a")
+    settings = execute(recipe, settings=given, **folders)["settings"]
+    assert settings == given and isinstance(settings["limit"], float) and isinstance(settings["means"][0], float)
 
 
 def test_the_seconds_of_all_legs_count(folders):

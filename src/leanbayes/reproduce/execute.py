@@ -6,6 +6,7 @@ import datetime
 import importlib.util
 import io
 import json
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -186,14 +187,48 @@ def picture(recipe: Recipe, figure: Mapping[str, Any]) -> bytes:
 
 
 def _override(recipe: Recipe, preset: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    own = dict(recipe.presets[preset])
+    """The settings of the preset with others in their place, each of the kind of the preset's own."""
+    chosen = dict(recipe.presets[preset])
     for name, value in settings.items():
-        if name not in own:
-            raise ValueError(f"{recipe.id} has no setting {name!r}; it has {', '.join(own) or 'none'}")
-        number = isinstance(own[name], (int, float)) and not isinstance(own[name], bool)
-        if number and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            raise ValueError(f"the setting {name} of {recipe.id} is a number, such as {own[name]!r}, not {value!r}")
-    return own | dict(settings)
+        if name not in chosen:
+            raise ValueError(f"{recipe.id} has no setting {name!r}; it has {', '.join(chosen) or 'none'}")
+        own = chosen[name]
+        if not _suits(own, value):
+            raise ValueError(
+                f"the setting {name} of {recipe.id} is {_kind(own)}, such as {json.dumps(own)}, not {value!r}"
+            )
+        # 1 for 1.0 would count as another setting for work that is done already.
+        chosen[name] = _like(own, value)
+    return chosen
+
+
+def _suits(own: Any, value: Any) -> bool:
+    """Whether a value is of the kind of the preset's own, which stands for those that make sense."""
+    if isinstance(own, (list, tuple)):
+        return isinstance(value, (list, tuple)) and len(value) > 0 and all(_suits(own[0], item) for item in value)
+    if isinstance(own, bool) or not isinstance(own, (int, float)):
+        return isinstance(value, type(own))
+    numbers = int if isinstance(own, int) else (int, float)
+    if isinstance(value, bool) or not isinstance(value, numbers) or not math.isfinite(value):
+        return False
+    return value > 0 or own <= 0
+
+
+def _like(own: Any, value: Any) -> Any:
+    if isinstance(own, (list, tuple)):
+        return [_like(own[0], item) for item in value]
+    return float(value) if isinstance(own, float) else value
+
+
+def _kind(own: Any) -> str:
+    if isinstance(own, (list, tuple)):
+        return f"a list of one item or more, each {_kind(own[0])}"
+    if isinstance(own, bool):
+        return "true or false"
+    if not isinstance(own, (int, float)):
+        return "a text"
+    number = "a whole number" if isinstance(own, int) else "a number"
+    return f"{number} above 0" if own > 0 else number
 
 
 def _checked_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
