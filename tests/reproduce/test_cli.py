@@ -104,6 +104,28 @@ def test_a_short_run_does_not_replace_a_paper_one(run, only):
 
 
 @pytest.mark.parametrize(
+    "values, words, ids, settings",
+    [
+        ({"ids": "vn-toy", "set": "epochs=5"}, [], ["vn-toy"], {"epochs": 5, "limit": 0.5}),
+        ({"ids": ["vn-kl", "vn-toy"], "set": ["epochs=5"]}, [], ["vn-kl", "vn-toy"], {"epochs": 5, "limit": 0.5}),
+        ({"ids": ["vn-toy"]}, ["vn-kl"], ["vn-kl"], {"epochs": 2, "limit": 0.5}),
+        (
+            {"set": ["epochs=5", "limit=0.4"]},
+            ["vn-kl", "--set", "epochs=6"],
+            ["vn-kl"],
+            {"epochs": 6, "limit": 0.4},
+        ),
+    ],
+)
+def test_a_file_gives_ids_and_settings(run, only, tmp_path, values, words, ids, settings):
+    only(make_recipe("vn-kl"), make_recipe("vn-toy"))
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    code, out, _ = run(*words, "--json", "--config", "config.json")
+    assert code == 0
+    assert [(result["id"], result["settings"]) for result in json.loads(out)] == [(id, settings) for id in ids]
+
+
+@pytest.mark.parametrize(
     "words, message",
     [
         ([], "vn-toy.json holds a result of the preset paper"),

@@ -9,6 +9,8 @@ from typing import Any
 
 from leanbayes.cli._errors import UsageError
 
+_SEVERAL = ("+", "*")
+
 
 def apply_config(parser: argparse.ArgumentParser, words: list[str]) -> None:
     """Make the values of the file that ``--config`` names the parser's defaults."""
@@ -25,7 +27,7 @@ def apply_config(parser: argparse.ArgumentParser, words: list[str]) -> None:
         actions[name].required = False
         if not actions[name].option_strings:
             # A positional argument that the file gives may be left out.
-            actions[name].nargs = "?"
+            actions[name].nargs = "*" if actions[name].nargs in _SEVERAL else "?"
 
 
 def _named(words: list[str]) -> str | None:
@@ -69,7 +71,8 @@ def _converted(action: argparse.Action, value: Any, path: str) -> Any:
         if not isinstance(value, bool):
             raise UsageError(f"{action.dest} in {path} is true or false, not {value!r}")
         return value
-    several = action.nargs in ("+", "*")
+    # An option that may be given again has a list, too.
+    several = action.nargs in _SEVERAL or isinstance(action, argparse._AppendAction)
     items = value if isinstance(value, list) else [value]
     if len(items) != 1 and not several:
         raise UsageError(f"{action.dest} in {path} takes one value, not {value!r}")
