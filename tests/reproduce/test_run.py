@@ -139,6 +139,29 @@ if __name__ == "__main__":
         parent.kill()
         parent.communicate(timeout=60)  # ends when no process holds the pipe any more
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="signals of process groups")
+    @pytest.mark.parametrize("pieces", ["[600]", "[0, 600]"], ids=["starting", "at work"])
+    def test_ctrl_c_ends_processes_without_a_word_of_theirs(self, pieces):
+        script = f"""
+import os, signal, time
+from leanbayes.reproduce.workers import in_processes
+
+def pieces():
+    yield from {pieces}
+    time.sleep(0.5)  # until Python runs there
+    os.killpg(0, signal.SIGINT)
+    time.sleep(600)
+
+if __name__ == "__main__":
+    try:
+        in_processes(time.sleep, pieces(), 2, lambda: None)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+        words = [sys.executable, "-c", script]
+        done = subprocess.run(words, start_new_session=True, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
 
 def test_a_part_with_other_settings_shares_the_rest(make_run):
     run = make_run()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -27,15 +29,47 @@ def in_processes(
     """
     # Not by a fork, which would copy the locks of torch's threads in whatever state they are.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin) as pool:
+    # Ctrl-C may come within the pool and while it waits for the pieces under way, too.
+    with (
+        _ends_processes_on_interrupt(),
+        ProcessPoolExecutor(workers, mp_context=context, initializer=_begin) as pool,
+        _ends_processes_on_interrupt(),
+    ):
         running: set[Future[object]] = set()
         for piece in pieces:
             before_each()
-            running.add(pool.submit(work, piece))
+            with _interrupts_ignored():
+                running.add(pool.submit(work, piece))
             if len(running) == workers:
                 running = _without_finished(running)
         while running:
             running = _without_finished(running)
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Processes that start in here are deaf to Ctrl-C, which would make each of them print a traceback."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread hears Ctrl-C, or may be made deaf to it
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _ends_processes_on_interrupt() -> Iterator[None]:
+    """End the processes that were started in here on Ctrl-C, which they do not hear themselves."""
+    others = multiprocessing.active_children()
+    try:
+        yield
+    except KeyboardInterrupt:
+        for process in multiprocessing.active_children():
+            if process not in others:
+                process.terminate()
+        raise
 
 
 def _without_finished(running: set[Future[object]]) -> set[Future[object]]:
