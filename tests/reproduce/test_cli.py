@@ -5,6 +5,7 @@ import json
 import pytest
 
 from leanbayes.cli import main
+from leanbayes.data import generate
 from leanbayes.reproduce import Outcome
 from tests.reproduce.conftest import make_recipe
 
@@ -93,6 +94,29 @@ def test_mistakes_are_one_sentence(run, only, words, message):
     only(make_recipe())
     code, _, err = run(*words)
     assert code == 1 and err.startswith("leanbayes: error: ") and message in err and err.count("\n") == 1
+
+
+def test_missing_data_are_fetched_where_the_advice_is_followed(run, only, tmp_path, monkeypatch):
+    fetched = []
+
+    def fetch(name, folder):
+        fetched.append(name)
+        generate.write(name, tmp_path, rows=(40, 20))
+
+    def measure(run):
+        run.load("mnist")
+        return Outcome()
+
+    monkeypatch.setattr("leanbayes.data.mnist.obtain", fetch)
+    monkeypatch.setenv("LEANBAYES_DATA", str(tmp_path))
+    only(make_recipe(measure=measure))
+    code, _, err = run("vn-toy")
+    assert code == 1 and "pass --download" in err and not fetched
+    code, out, _ = run("vn-toy", "--download", "--json")
+    assert code == 0 and fetched == ["mnist"] and json.loads(out)[0]["command"].endswith("--download")
+    # Who asks for data gets them in a smoke run, too.
+    _, out, _ = run("vn-toy", "--preset", "smoke", "--download", "--json")
+    assert json.loads(out)[0]["notes"] == []
 
 
 def test_a_short_run_does_not_replace_a_paper_one(run, only):

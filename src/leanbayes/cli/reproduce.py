@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=shared.seed, nargs="+", help="instead of the preset's own")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
     parser.add_argument("--data", metavar="FOLDER", help="unpacked data sets (default: LEANBAYES_DATA or the cache)")
+    parser.add_argument("--download", action="store_true", help="fetch public data sets that are not there")
     parser.add_argument(
         "--work", metavar="FOLDER", default="runs/reproduce", help="what is done on the way (default: runs/reproduce)"
     )
@@ -84,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
                 **asked,
                 device=device,
                 data=options.data,
+                download=options.download,
                 limit_s=leg,
                 workers=options.workers,
                 command=_command(recipe.id, options),
@@ -173,6 +175,8 @@ def _command(id: str, options: argparse.Namespace) -> str:
         words += ["--seeds", *map(str, options.seeds)]
     for text in options.set:
         words += ["--set", text]
+    if options.download:
+        words.append("--download")
     return shlex.join(words) + (" --data FOLDER" if options.data is not None else "")
 
 

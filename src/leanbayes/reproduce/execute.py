@@ -87,6 +87,7 @@ def execute(
     settings: Mapping[str, Any] | None = None,
     device: str = "cpu",
     data: PathLike | None = None,
+    download: bool = False,
     work: PathLike = "runs/reproduce",
     out: PathLike | None = None,
     limit_s: float | Leg | None = None,
@@ -104,6 +105,7 @@ def execute(
         settings: Values to put in the place of the preset's.
         device: "cpu" or "cuda".
         data: Folder of unpacked data sets.
+        download: Whether to fetch public data sets that are not there; a smoke run then uses real data, too.
         work: Folder for what is done on the way, which later legs and other recipes use.
         out: Folder for ``ID.json`` and ``ID.png``; "results", or the work folder for a smoke run, where None.
         limit_s: Seconds that this leg may take, or a leg that several recipes share.
@@ -132,6 +134,7 @@ def execute(
         limit_s=limit_s,
         workers=workers,
         progress=progress,
+        download=download,
     )
     with _stopwatch(do.folder / "legs" / f"{recipe.id}.json", device) as legs:
         outcome = recipe.measure(run)

@@ -52,6 +52,7 @@ class Run:
         limit_s: Seconds that this leg may take, None for no limit; or a leg that several runs share.
         workers: Processes for pieces of work that are independent, see `units`.
         progress: Whether to show progress bars; None shows them on a terminal.
+        download: Whether to fetch public data sets that are not there; a smoke run then uses real data, too.
 
     Attributes:
         leg: The time that is left.
@@ -71,6 +72,7 @@ class Run:
         limit_s: float | Leg | None = None,
         workers: int = 1,
         progress: bool | None = None,
+        download: bool = False,
     ) -> None:
         self.id = id
         self.preset = preset
@@ -84,7 +86,8 @@ class Run:
         self.leg = limit_s if isinstance(limit_s, Leg) else Leg(limit_s)
         self.notes: list[str] = []
         self._loaded: dict[str, Dataset] = {}
-        self._source = "generated" if preset == "smoke" and data is None else "real"
+        self._source = "generated" if preset == "smoke" and data is None and not download else "real"
+        self._fetch = {"download": True} if download else {}
 
     def __getstate__(self) -> dict[str, Any]:
         """What another process gets: it loads its data itself."""
@@ -112,7 +115,11 @@ class Run:
             self.note("generated data")
         key = json.dumps([name, rows, options], sort_keys=True)
         if key not in self._loaded:
-            found = load(name, self.data, **options) if real else generate.dataset(name, rows=rows, **options)
+            found = (
+                load(name, self.data, **options, **self._fetch)
+                if real
+                else generate.dataset(name, rows=rows, **options)
+            )
             self._loaded[key] = found
         return self._loaded[key]
 
