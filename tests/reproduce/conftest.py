@@ -53,10 +53,10 @@ def make_run(tmp_path):
 def train():
     """A training by `Run.trained`, with some of its settings changed."""
 
-    def do(run, key="net", seed=0, *, callbacks=(), build=network, **changes):
+    def do(run, key="net", seed=0, *, callbacks=(), build=network, data=None, **changes):
         settings = {"epochs": 4, "batch_size": 16, "lr": 0.05, "schedule": "linear", "log_every": 100}
         config = TrainConfig(**(settings | changes))
-        return run.trained(key, seed, build, examples(), config, callbacks=callbacks)
+        return run.trained(key, seed, build, data or examples(), config, callbacks=callbacks)
 
     return do
 

@@ -9,10 +9,24 @@ import sys
 import pytest
 import torch
 
+from leanbayes.data import generate
 from leanbayes.reproduce import LegOver
 from leanbayes.training import OutputError, TrainConfig
 from tests.reproduce.conftest import examples, network
 from tests.training.problems import assert_same, weights, without_times
+
+
+@pytest.fixture
+def folders_of_mnist(tmp_path):
+    """Writes small files in MNIST's layout, each time into another folder."""
+    made = []
+
+    def make(**options):
+        made.append(tmp_path / f"data{len(made)}")
+        generate.write("mnist", made[-1], rows=(40, 20), **options)
+        return made[-1]
+
+    return make
 
 
 class TestUnit:
@@ -27,6 +41,39 @@ class TestUnit:
         assert make_run(settings={"epochs": 2}).unit("a", lambda: 2) == 2
         assert make_run(preset="smoke", settings={"epochs": 2}).unit("a", lambda: 3) == 3
         assert make_run(preset="smoke", settings={"epochs": 2}, data=tmp_path).unit("a", lambda: 4) == 4
+
+    def test_is_done_again_on_other_data(self, make_run, folders_of_mnist):
+        def count(folder):
+            run = make_run(data=folder)
+            return run.unit("a", lambda: done.append(folder) or int(run.load("mnist", valid=0).test.y.sum()))
+
+        done = []
+        one, other = folders_of_mnist(seed=0), folders_of_mnist(seed=1)
+        assert count(one) == count(one) and done == [one]
+        assert count(other) != count(one) and done == [one, other, one]
+
+    def test_is_not_done_again_where_the_same_data_lie_elsewhere(self, make_run, folders_of_mnist):
+        def count(folder):
+            run = make_run(data=folder)
+            return run.unit("a", lambda: done.append(folder) or len(run.load("mnist").test))
+
+        done = []
+        assert count(folders_of_mnist()) == count(folders_of_mnist(compressed=True)) == 20
+        assert len(done) == 1
+
+    def test_asks_for_its_data_when_it_is_done(self, make_run, folders_of_mnist, tmp_path):
+        run = make_run(data=folders_of_mnist())
+        run.unit("a", lambda: len(run.load("mnist").test))
+        with pytest.raises(FileNotFoundError, match="MNIST was not found"):
+            make_run(data=tmp_path).unit("a", lambda: 0)
+
+    def test_of_a_former_version_is_done_again(self, make_run, tmp_path):
+        make_run().unit("a", lambda: 1)
+        path = tmp_path / "work/units/vn-toy/a.json"
+        kept = json.loads(path.read_text())
+        del kept["fingerprints"]
+        path.write_text(json.dumps(kept))
+        assert make_run().unit("a", lambda: 2) == 2
 
     def test_belongs_to_its_recipe(self, make_run):
         assert make_run("vn-toy").unit("a", lambda: 1) == 1
@@ -273,6 +320,28 @@ class TestTrained:
         with pytest.raises(OutputError, match="data='generated', not 'real'"):
             train(make_run(preset="smoke", data=tmp_path))
 
+    def test_other_data_are_an_error(self, make_run, train):
+        train(make_run())
+        x, y = examples()
+        with pytest.raises(OutputError, match="was started on other data than these; .*--data, or another --work"):
+            train(make_run(), data=(x, 1 - y))
+        with pytest.raises(OutputError, match="was started on other data"):
+            train(make_run(), data=(x + 1, y))
+
+    def test_one_of_a_former_version_is_used_and_that_is_said(self, make_run, train, tmp_path, capsys):
+        first, _ = train(make_run())
+        path = tmp_path / "work/trainings/net-seed0/config.json"
+        kept = json.loads(path.read_text())
+        del kept["examples"]
+        path.write_text(json.dumps(kept))
+        capsys.readouterr()
+        for _ in range(2):
+            assert_same(weights(first), weights(train(make_run())[0]))
+        assert capsys.readouterr().err.count("has no note of its data; they are taken to be these") == 1
+        x, y = examples()
+        with pytest.raises(OutputError, match="was started on other data"):
+            train(make_run(), data=(x, 1 - y))
+
     def test_seeds_give_other_networks_and_the_same_seed_the_same(self, make_run, train):
         torch.manual_seed(1)
         first = weights(train(make_run(), key="a")[0])
@@ -299,3 +368,8 @@ def test_real_data_are_asked_for_outside_smoke_runs(make_run, tmp_path):
     with pytest.raises(FileNotFoundError, match="MNIST was not found"):
         make_run(data=tmp_path).load("mnist")
     assert make_run(preset="smoke").load("mnist").name == "synthetic mnist"
+
+
+def test_a_data_folder_that_is_not_there_is_an_error(make_run, tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no data folder .*missing; give .* with --data"):
+        make_run(data=tmp_path / "missing")

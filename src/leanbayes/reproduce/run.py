@@ -20,6 +20,7 @@ from leanbayes._sampling import SeededRandom
 from leanbayes.compare.checkpoint import as_json, read_json, write_json
 from leanbayes.data import Dataset, generate, load
 from leanbayes.objectives.likelihoods import Likelihood
+from leanbayes.reproduce import fingerprint
 from leanbayes.reproduce.leg import Leg, LegOver
 from leanbayes.reproduce.workers import in_processes
 from leanbayes.training import EpochEnd, TrainConfig, fit
@@ -29,6 +30,7 @@ from leanbayes.training.files import claim, prepare_folder
 from leanbayes.training.seeds import derive
 
 _CONFIG = "config.json"
+_EXAMPLES = "examples"
 # Of a configuration, what does not decide which model comes out.
 _FREE = frozenset(
     {"device", "compile", "cuda_graph", "checkpoint_every", "checkpoint_steps", "log_every", "tensorboard"}
@@ -57,6 +59,9 @@ class Run:
     Attributes:
         leg: The time that is left.
         notes: What the result must say about this run, such as that its data were generated.
+
+    Raises:
+        FileNotFoundError: If there is no folder `data`, and none is to be filled.
     """
 
     def __init__(
@@ -74,6 +79,11 @@ class Run:
         progress: bool | None = None,
         download: bool = False,
     ) -> None:
+        # Recipes that have all their work done, or need no data, would not notice.
+        if data is not None and not download and not data.expanduser().is_dir():
+            raise FileNotFoundError(
+                f"there is no data folder {data}; give the folder of unpacked data sets with --data"
+            )
         self.id = id
         self.preset = preset
         self.settings = dict(settings)
@@ -86,6 +96,8 @@ class Run:
         self.leg = limit_s if isinstance(limit_s, Leg) else Leg(limit_s)
         self.notes: list[str] = []
         self._loaded: dict[str, Dataset] = {}
+        # Of the real data sets that were read so far.
+        self._fingerprints: dict[str, str] = {}
         self._source = "generated" if preset == "smoke" and data is None and not download else "real"
         self._fetch = {"download": True} if download else {}
 
@@ -121,7 +133,16 @@ class Run:
                 else generate.dataset(name, rows=rows, **options)
             )
             self._loaded[key] = found
+            if real:
+                self._fingerprints[key] = fingerprint.of_dataset(found)
         return self._loaded[key]
+
+    def _fingerprint(self, key: str) -> str:
+        """Of a data set that `load` noted under this key; reads it where this run has not yet."""
+        if key not in self._fingerprints:
+            name, rows, options = json.loads(key)
+            self.load(name, rows=rows, **options)
+        return self._fingerprints[key]
 
     def note(self, text: str) -> None:
         """Something that the result must say, once."""
@@ -129,7 +150,7 @@ class Run:
             self.notes.append(text)
 
     def unit(self, name: str, work: Callable[[], Any]) -> Any:
-        """The result of one piece of work, from the folder where it was done already with the same settings.
+        """The result of one piece of work, from the folder where it was done already with the same settings and data.
 
         Args:
             name: Of the piece within the recipe, such as "seed0"; must say what else than the settings decides it.
@@ -147,14 +168,19 @@ class Run:
         value = as_json(work())
         path = self._unit_path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"about": self._about(), "notes": self.notes, "value": value})
+        kept = {"about": self._about(), "fingerprints": self._fingerprints, "notes": self.notes, "value": value}
+        write_json(path, kept)
         self.leg.worked = True
         return value
 
     def _done(self, name: str) -> dict[str, Any] | None:
-        """What is kept of a piece of work that was done with the same settings."""
+        """What is kept of a piece of work that was done with the same settings on the same data."""
         done = read_json(self._unit_path(name))
-        return done if done is not None and done["about"] == self._about() else None
+        # Former versions kept no fingerprints; what they did is done again.
+        if done is None or "fingerprints" not in done or done["about"] != self._about():
+            return None
+        same = all(self._fingerprint(key) == value for key, value in done["fingerprints"].items())
+        return done if same else None
 
     def _unit_path(self, name: str) -> Path:
         return self.folder / "units" / self.id / f"{name}.json"
@@ -236,7 +262,7 @@ class Run:
         """
         config = dataclasses.replace(config, device=self.device, seed=seed)
         folder = self.folder / "trainings" / f"{key}-seed{seed}"
-        _check_same(folder, config.to_dict() | {"data": self._source})
+        _check_same(folder, config.to_dict() | {"data": self._source}, fingerprint.of_examples(data))
         with SeededRandom(derive(seed, "build")):
             model = build()
         lock = self._claim(folder)
@@ -320,14 +346,14 @@ class _Stop:
         return x if self.wanted is None else self.wanted(x, generator)
 
 
-def _check_same(folder: Path, config: dict[str, Any]) -> None:
-    """Note how a training is done; one that was started otherwise is refused."""
+def _check_same(folder: Path, config: dict[str, Any], examples: str | None) -> None:
+    """Note how and on which examples a training is done; one that was started otherwise is refused."""
     path = folder / _CONFIG
     wanted = {name: value for name, value in config.items() if name not in _FREE}
     before = read_json(path)
     if before is None:
         prepare_folder(folder)
-        write_json(path, wanted)
+        write_json(path, wanted | {_EXAMPLES: examples})
         return
     changed = [name for name, value in wanted.items() if before.get(name) != value]
     if changed:
@@ -336,3 +362,13 @@ def _check_same(folder: Path, config: dict[str, Any]) -> None:
             f"the training in {folder} was started with {name}={before.get(name)!r}, not {wanted[name]!r}; "
             "use the same settings or another --work folder"
         )
+    if examples is None or before.get(_EXAMPLES) == examples:
+        return
+    if before.get(_EXAMPLES) is not None:
+        raise OutputError(
+            f"the training in {folder} was started on other data than these; pass the same folder with --data, or "
+            "another --work folder"
+        )
+    # Networks are too dear to train again because a former version did not note this.
+    print(f"the training in {folder} has no note of its data; they are taken to be these", file=sys.stderr)
+    write_json(path, before | {_EXAMPLES: examples})
