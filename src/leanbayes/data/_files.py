@@ -13,6 +13,10 @@ ROOT_VARIABLE = "LEANBAYES_DATA"
 PathLike = str | os.PathLike[str]
 
 
+class NotComplete(FileNotFoundError):
+    """A part of a data set is there, and the rest is missing."""
+
+
 def data_root(root: PathLike | None = None) -> Path:
     """The folder of data sets: `root`, else the environment variable LEANBAYES_DATA, else ``~/.cache/leanbayes``."""
     chosen = root if root is not None else os.environ.get(ROOT_VARIABLE) or Path.home() / ".cache" / "leanbayes"
@@ -32,6 +36,7 @@ def locate(what: str, folders: Sequence[Path], needed: Iterable[str], get: str) 
         The folder.
 
     Raises:
+        NotComplete: If one of them holds some of the files.
         FileNotFoundError: If there is none; one sentence says what is missing, where it was looked for, and `get`.
     """
     names = list(needed)
@@ -43,7 +48,7 @@ def locate(what: str, folders: Sequence[Path], needed: Iterable[str], get: str) 
         if len(missing) < len(names) and (closest is None or len(missing) < len(closest[1])):
             closest = folder, missing
     if closest is not None:
-        raise FileNotFoundError(f"{what} is not complete: {closest[0]} lacks {', '.join(closest[1])}; {get}")
+        raise NotComplete(f"{what} is not complete: {closest[0]} lacks {', '.join(closest[1])}; {get}")
     places = ", ".join(dict.fromkeys(map(str, folders)))
     raise FileNotFoundError(f"{what} was not found: looked for {', '.join(names)} in {places}; {get}")
 

@@ -19,6 +19,7 @@ from torch import nn
 from leanbayes._sampling import SeededRandom
 from leanbayes.compare.checkpoint import as_json, read_json, write_json
 from leanbayes.data import Dataset, generate, load
+from leanbayes.data._files import NotComplete
 from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.reproduce import fingerprint
 from leanbayes.reproduce.leg import Leg, LegOver
@@ -100,6 +101,7 @@ class Run:
         self._fingerprints: dict[str, str] = {}
         self._source = "generated" if preset == "smoke" and data is None and not download else "real"
         self._fetch = {"download": True} if download else {}
+        self._generated_note = "generated data"
 
     def __getstate__(self) -> dict[str, Any]:
         """What another process gets: it loads its data itself."""
@@ -122,20 +124,38 @@ class Run:
         Returns:
             The data set.
         """
-        real = self._source == "real"
-        if not real:
-            self.note("generated data")
+        if self.generated:
+            self.note(self._generated_note)
         key = json.dumps([name, rows, options], sort_keys=True)
         if key not in self._loaded:
-            found = (
-                load(name, self.data, **options, **self._fetch)
-                if real
-                else generate.dataset(name, rows=rows, **options)
-            )
-            self._loaded[key] = found
-            if real:
+            if self.generated:
+                found = generate.dataset(name, rows=rows, **options)
+            else:
+                found = load(name, self.data, **options, **self._fetch)
                 self._fingerprints[key] = fingerprint.of_dataset(found)
+            self._loaded[key] = found
         return self._loaded[key]
+
+    @property
+    def generated(self) -> bool:
+        """Whether the data of this run are generated ones."""
+        return self._source == "generated"
+
+    def generate_without(self, name: str, note: str, **options: Any) -> None:
+        """Go over to generated data where there is no copy of a data set; call it before any work is done.
+
+        Args:
+            name: Of the data set; one of which a part is there is an error.
+            note: What the result must say then; begins with "generated".
+            **options: As `load` will take them.
+        """
+        if not self.generated:
+            try:
+                self.load(name, **options)
+            except NotComplete:
+                raise
+            except FileNotFoundError:
+                self._source, self._generated_note = "generated", note
 
     def _fingerprint(self, key: str) -> str:
         """Of a data set that `load` noted under this key; reads it where this run has not yet."""
