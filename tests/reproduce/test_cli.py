@@ -119,6 +119,15 @@ def test_missing_data_are_fetched_where_the_advice_is_followed(run, only, tmp_pa
     assert json.loads(out)[0]["notes"] == []
 
 
+def test_a_file_that_is_no_result_is_named_and_replaced(run, only, tmp_path):
+    only(make_recipe())
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/vn-toy.json").write_text('{"verdict": "holds"}')
+    code, out, _ = run()
+    assert code == 0 and "kt-matrix-normal" in out and out.count("results/vn-toy.json is no result") == 1
+    assert run("vn-toy")[0] == 0 and "is no result" not in run()[1]
+
+
 def test_a_short_run_does_not_replace_a_paper_one(run, only):
     only(make_recipe())
     assert run("vn-toy", "--preset", "paper")[0] == 0

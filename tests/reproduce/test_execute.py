@@ -167,6 +167,14 @@ def test_the_seconds_of_all_legs_count(folders):
     assert {leg["device"] for leg in result["legs"]} == {result["device"]}
 
 
+@pytest.mark.parametrize("text", ["{", '{"other": 1}', '{"legs": [{}]}'])
+def test_a_file_of_legs_that_cannot_be_used_is_begun_anew(folders, text):
+    path = folders["work"] / "short/legs/vn-toy.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert len(execute(make_recipe(), **folders)["legs"]) == 1
+
+
 def test_what_the_run_noted_is_in_the_result(folders):
     def measure(run):
         run.load("mnist", rows=(40, 20))

@@ -54,3 +54,15 @@ def test_status_comes_from_the_result_files(only, tmp_path):
         "gap": "off by 3",
     }  # fmt: skip
     assert entries["vn-kl"]["status"] == "ready" and entries["vn-mnist"]["status"] == "planned"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"verdict": "holds"}'])
+def test_a_file_that_is_no_result_hides_no_other(only, tmp_path, text):
+    only(make_recipe("vn-toy"))
+    result = {"verdict": "holds", "preset": "short", "date": "2030-01-01", "gap": ""}
+    (tmp_path / "vn-toy.json").write_text(text)
+    (tmp_path / "vn-kl.json").write_text(json.dumps(result))
+    entries = {entry["id"]: entry for entry in status(tmp_path)}
+    assert entries["vn-kl"]["status"] == "holds" and len(entries) == len(LEDGER)
+    assert entries["vn-toy"]["status"] == "unusable"
+    assert entries["vn-toy"]["gap"].startswith(f"{tmp_path / 'vn-toy.json'} is no result")

@@ -65,5 +65,6 @@ def test_benchmarks_are_tables_of_ratios(tmp_path):
 
 def test_other_files_are_left_out(tmp_path):
     (tmp_path / "compare-digits.json").write_text("{}")
+    (tmp_path / "vn-toy.json").write_text('{"verdict": "holds", "preset": "short", "date": "", "gap": ""}')
     page = results_page(tmp_path, "")
     assert page.startswith("## Without a result so far") and page.count("\n| `") == 46

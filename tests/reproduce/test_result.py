@@ -34,7 +34,7 @@ def test_texts_of_a_table():
 
 
 def test_what_is_no_result_is_none(tmp_path):
-    for name, text in {"a": "{", "b": "[]", "c": '{"id": "x"}'}.items():
+    for name, text in {"a": "{", "b": "[]", "c": '{"id": "x"}', "d": '{"verdict": "holds"}'}.items():
         (tmp_path / name).write_text(text)
         assert read_result(tmp_path / name) is None
     assert read_result(tmp_path / "missing") is None

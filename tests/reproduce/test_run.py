@@ -75,6 +75,20 @@ class TestUnit:
         path.write_text(json.dumps(kept))
         assert make_run().unit("a", lambda: 2) == 2
 
+    @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"about": {}}'])
+    def test_is_done_again_where_its_file_cannot_be_used(self, make_run, tmp_path, text):
+        make_run().unit("a", lambda: 1)
+        (tmp_path / "work/units/vn-toy/a.json").write_text(text)
+        assert make_run().unit("a", lambda: 2) == 2 == make_run().unit("a", lambda: 3)
+
+    def test_is_done_again_where_its_file_lacks_its_value(self, make_run, tmp_path):
+        make_run().unit("a", lambda: 1)
+        path = tmp_path / "work/units/vn-toy/a.json"
+        kept = json.loads(path.read_text())
+        del kept["value"]
+        path.write_text(json.dumps(kept))
+        assert make_run().unit("a", lambda: 2) == 2
+
     def test_belongs_to_its_recipe(self, make_run):
         assert make_run("vn-toy").unit("a", lambda: 1) == 1
         assert make_run("vn-kl").unit("a", lambda: 2) == 2

@@ -123,6 +123,9 @@ def _list(options: argparse.Namespace) -> int:
             table.add_row("", f"[bold]{SYSTEMS[system]}[/bold]", "")
         table.add_row(entry["id"], entry["title"], _status_text(entry))
     screen.print(table)
+    for entry in entries:
+        if entry["status"] == "unusable":
+            screen.print(entry["gap"], markup=False, highlight=False, soft_wrap=True)
     return 0
 
 

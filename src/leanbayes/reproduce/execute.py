@@ -285,7 +285,7 @@ def _seeds(count: int) -> str:
 @contextmanager
 def _stopwatch(path: Path, device: str) -> Iterator[list[dict[str, Any]]]:
     """Notes when, where and how long this leg ran, however it ends; all legs are in the list afterwards."""
-    legs = (read_json(path) or {"legs": []})["legs"]
+    legs = [leg for leg in (read_json(path) or {}).get("legs", []) if "seconds" in leg]
     began = time.monotonic()
     try:
         yield legs

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from leanbayes.reproduce.recipe import broken, recipes
-from leanbayes.reproduce.result import read_result
+from leanbayes.reproduce.result import LISTED, read_result
 
 SYSTEMS = {
     "vn": "Variance Networks",
@@ -73,15 +73,21 @@ def status(results: Path) -> list[dict[str, Any]]:
 
     Returns:
         One mapping each: ``id``, ``title``, ``status`` ("holds", "falls short", "ready" where there is a recipe and no
-        result, "planned" or "broken") and, where there is a result, its ``preset``, ``date`` and ``gap``.
+        result, "planned", "broken", or "unusable" where the result file cannot be used) and, where there is a result,
+        its ``preset``, ``date`` and ``gap``; ``gap`` also says what is broken or unusable.
     """
     ready, failed = recipes(), broken()
     entries = []
     for id, title in LEDGER.items():
         entry: dict[str, Any] = {"id": id, "title": title}
-        result = read_result(results / f"{id}.json")
+        path = results / f"{id}.json"
+        result = read_result(path)
         if result is not None:
             entry |= {"status": result["verdict"], **{name: result[name] for name in ("preset", "date", "gap")}}
+        elif path.exists():
+            fields = ", ".join(LISTED)
+            gap = f"{path} is no result, which is JSON with {fields}; delete it, or run {id} again, which replaces it"
+            entry |= {"status": "unusable", "gap": gap}
         elif id in failed:
             entry |= {"status": "broken", "gap": f"{type(failed[id]).__name__}: {failed[id]}"}
         else:

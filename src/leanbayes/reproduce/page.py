@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from leanbayes.reproduce.ledger import LEDGER, SYSTEMS
-from leanbayes.reproduce.result import HOLDS, on_generated_data, published, read_result, spread
+from leanbayes.reproduce.result import HOLDS, SHOWN, on_generated_data, published, read_result, spread
 
 BENCHMARKS = {
     "bench-predict-loop": "Prediction with many samples against a loop over samples",
@@ -32,7 +32,7 @@ def results_page(folder: Path, images: str) -> str:
     missing = []
     for prefix, system in SYSTEMS.items():
         ids = [id for id in LEDGER if id.split("-")[0] == prefix]
-        found = {id: result for id in ids if (result := read_result(folder / f"{id}.json")) is not None}
+        found = {id: result for id in ids if (result := read_result(folder / f"{id}.json", SHOWN)) is not None}
         missing += [(system, id) for id in ids if id not in found]
         if found:
             blocks += [f"## {system}", *(_result(result, folder, images) for result in found.values())]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 HOLDS, FALLS_SHORT = "holds", "falls short"
+# What the list shows of a result, and what the page needs besides.
+LISTED = ("verdict", "preset", "date", "gap")
+SHOWN = (*LISTED, "id", "title", "command", "device", "versions", "seconds", "rows", "checks", "notes")
 
 
 @dataclass(frozen=True)
@@ -99,13 +102,18 @@ class Outcome:
         }
 
 
-def read_result(path: Path) -> dict[str, Any] | None:
-    """The content of a result file; None where there is none that can be read."""
+def read_result(path: Path, needed: Iterable[str] = LISTED) -> dict[str, Any] | None:
+    """The content of a result file; None where there is none that can be used.
+
+    Args:
+        path: Of the file.
+        needed: Fields without which it cannot.
+    """
     try:
         value = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    return value if isinstance(value, dict) and "verdict" in value else None
+    return value if isinstance(value, dict) and all(name in value for name in needed) else None
 
 
 def on_generated_data(result: Mapping[str, Any]) -> bool:

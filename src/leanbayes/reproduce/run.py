@@ -30,6 +30,7 @@ from leanbayes.training.errors import FolderInUse, OutputError
 from leanbayes.training.files import claim, prepare_folder
 from leanbayes.training.seeds import derive
 
+_UNIT = {"about", "fingerprints", "notes", "value"}
 _CONFIG = "config.json"
 _EXAMPLES = "examples"
 # Of a configuration, what does not decide which model comes out.
@@ -196,8 +197,8 @@ class Run:
     def _done(self, name: str) -> dict[str, Any] | None:
         """What is kept of a piece of work that was done with the same settings on the same data."""
         done = read_json(self._unit_path(name))
-        # Former versions kept no fingerprints; what they did is done again.
-        if done is None or "fingerprints" not in done or done["about"] != self._about():
+        # Former versions kept no fingerprints; what they did is done again, as is what cannot be used.
+        if done is None or not _UNIT <= done.keys() or done["about"] != self._about():
             return None
         same = all(self._fingerprint(key) == value for key, value in done["fingerprints"].items())
         return done if same else None
