@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from leanbayes.reproduce import LegOver, Outcome, Recipe, execute
+from leanbayes.reproduce import LegOver, Outcome, Recipe, Row, execute
 from leanbayes.training import OutputError
 from tests.reproduce.conftest import make_recipe, quick
 
@@ -13,6 +13,14 @@ FIELDS = [
     "id", "title", "command", "preset", "settings", "seeds", "device", "versions", "date", "seconds", "legs",
     "rows", "checks", "verdict", "gap", "notes", "figure",
 ]  # fmt: skip
+
+
+def double(run, seed):
+    return 2 * seed
+
+
+def by_processes(run):
+    return Outcome([Row("seed", "double", None, run.each_seed(double))])
 
 
 @pytest.fixture
@@ -165,6 +173,26 @@ def test_the_seconds_of_all_legs_count(folders):
     result = execute(make_recipe(measure=slow), limit_s=0.1, **folders)
     assert len(result["legs"]) == 2 and result["seconds"] == sum(leg["seconds"] for leg in result["legs"]) >= 0.4
     assert {leg["device"] for leg in result["legs"]} == {result["device"]}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_result_says_where_its_work_was_done_and_not_where_it_was_read(folders, monkeypatch, workers):
+    def on(device, seeds=(0, 1), **options):
+        monkeypatch.setitem(execute.__globals__, "device_name", lambda _: device)
+        recipe = make_recipe(measure=by_processes)
+        result = execute(recipe, command=f"on {device}", seeds=seeds, workers=workers, **options, **folders)
+        return result["device"], result["command"], len(result["legs"])
+
+    assert on("first") == ("first", "on first", 1)
+    assert on("second") == ("first", "on first", 2)
+    assert on("third", seeds=(0, 1, 2)) == ("third", "on third", 3)
+    assert on("fourth", seeds=(0, 1, 2), settings={"epochs": 3}) == ("fourth", "on fourth", 4)
+
+
+def test_a_result_without_units_was_made_now(folders, monkeypatch):
+    for device in ("first", "second"):
+        monkeypatch.setitem(execute.__globals__, "device_name", lambda _, name=device: name)
+        assert execute(make_recipe(measure=lambda run: Outcome()), **folders)["device"] == device
 
 
 @pytest.mark.parametrize("text", ["{", '{"other": 1}', '{"legs": [{}]}'])

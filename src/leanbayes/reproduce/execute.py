@@ -28,6 +28,9 @@ PathLike = str | os.PathLike[str]
 
 _INCHES = (8.0, 4.0)
 _DPI = 120
+# A result with the same of these, and no new work, keeps where and when it was made.
+_SAME_RESULT = ("preset", "settings", "seeds", "rows")
+_PROVENANCE = ("command", "device", "versions", "date")
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,8 @@ def execute(
     result = json.loads(json.dumps(finite(result)))
     if not replace:
         _check_data(do.path, result)
+    if run.only_reused:
+        result |= _provenance(do.path, result)
     if recipe.draw is not None and can_draw():
         write_bytes(do.path.with_suffix(".png"), picture(recipe, result["figure"]))
     write_json(do.path, result)
@@ -280,6 +285,14 @@ def _kept(path: Path, before: str, now: str) -> OutputError:
 
 def _seeds(count: int) -> str:
     return f"{count} seed" if count == 1 else f"{count} seeds"
+
+
+def _provenance(path: Path, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Where and when the work of a result was done that the file already has; empty where it has another."""
+    before = read_result(path, (*_SAME_RESULT, *_PROVENANCE))
+    if before is None or any(before[name] != result[name] for name in _SAME_RESULT):
+        return {}
+    return {name: before[name] for name in _PROVENANCE}
 
 
 @contextmanager

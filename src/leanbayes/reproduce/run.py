@@ -100,6 +100,9 @@ class Run:
         self._loaded: dict[str, Dataset] = {}
         # Of the real data sets that were read so far.
         self._fingerprints: dict[str, str] = {}
+        # Names of units; sets, so that parts of this run with other settings share them.
+        self._computed: set[str] = set()
+        self._reused: set[str] = set()
         self._source = "generated" if preset == "smoke" and data is None and not download else "real"
         self._fetch = {"download": True} if download else {}
         self._generated_note = "generated data"
@@ -165,6 +168,11 @@ class Run:
             self.load(name, rows=rows, **options)
         return self._fingerprints[key]
 
+    @property
+    def only_reused(self) -> bool:
+        """Whether every unit so far was there already, so that nothing was computed here and now."""
+        return bool(self._reused) and not self._computed
+
     def note(self, text: str) -> None:
         """Something that the result must say, once."""
         if text not in self.notes:
@@ -182,6 +190,7 @@ class Run:
         """
         done = self._done(name)
         if done is not None:
+            self._reused.add(name)
             for text in done["notes"]:
                 self.note(text)
             return done["value"]
@@ -192,6 +201,7 @@ class Run:
         kept = {"about": self._about(), "fingerprints": self._fingerprints, "notes": self.notes, "value": value}
         write_json(path, kept)
         self.leg.worked = True
+        self._computed.add(name)
         return value
 
     def _done(self, name: str) -> dict[str, Any] | None:
@@ -221,6 +231,7 @@ class Run:
         """
         if self.workers > 1:
             todo = [_Piece(self, name, work, arguments) for name, arguments in pieces.items() if not self._done(name)]
+            self._computed.update(piece.name for piece in todo)
             in_processes(_do_piece, todo, self.workers, self._before_piece)
         return {name: self.unit(name, lambda a=arguments: work(self, *a)) for name, arguments in pieces.items()}
 
