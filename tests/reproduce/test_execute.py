@@ -186,7 +186,8 @@ def test_a_result_says_where_its_work_was_done_and_not_where_it_was_read(folders
     assert on("first") == ("first", "on first", 1)
     assert on("second") == ("first", "on first", 2)
     assert on("third", seeds=(0, 1, 2)) == ("third", "on third", 3)
-    assert on("fourth", seeds=(0, 1, 2), settings={"epochs": 3}) == ("fourth", "on fourth", 4)
+    changed = {"settings": {"epochs": 3}, "replace": True}
+    assert on("fourth", seeds=(0, 1, 2), **changed) == ("fourth", "on fourth", 4)
 
 
 def test_a_result_without_units_was_made_now(folders, monkeypatch):
