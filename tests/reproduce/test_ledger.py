@@ -54,6 +54,8 @@ def test_status_comes_from_the_result_files(only, tmp_path):
         "gap": "off by 3",
     }  # fmt: skip
     assert entries["vn-kl"]["status"] == "ready" and entries["vn-mnist"]["status"] == "planned"
+    (tmp_path / "vn-toy.json").write_text(json.dumps(result | {"notes": ["generated images"]}))
+    assert next(entry for entry in status(tmp_path) if entry["id"] == "vn-toy")["generated"] is True
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"verdict": "holds"}'])

@@ -131,7 +131,8 @@ def _list(options: argparse.Namespace) -> int:
 
 def _status_text(entry: dict[str, Any]) -> str:
     if "preset" in entry:
-        return f"{entry['status']} ({entry['preset']}, {entry['date']})"
+        data = ", generated data" if entry.get("generated") else ""
+        return f"{entry['status']} ({entry['preset']}, {entry['date']}{data})"
     return entry["status"]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from leanbayes.reproduce.recipe import broken, recipes
-from leanbayes.reproduce.result import LISTED, read_result
+from leanbayes.reproduce.result import LISTED, on_generated_data, read_result
 
 SYSTEMS = {
     "vn": "Variance Networks",
@@ -74,7 +74,8 @@ def status(results: Path) -> list[dict[str, Any]]:
     Returns:
         One mapping each: ``id``, ``title``, ``status`` ("holds", "falls short", "ready" where there is a recipe and no
         result, "planned", "broken", or "unusable" where the result file cannot be used) and, where there is a result,
-        its ``preset``, ``date`` and ``gap``; ``gap`` also says what is broken or unusable.
+        its ``preset``, ``date`` and ``gap``; ``gap`` also says what is broken or unusable. ``generated`` is True where
+        no figure is comparable, the data being generated.
     """
     ready, failed = recipes(), broken()
     entries = []
@@ -84,6 +85,8 @@ def status(results: Path) -> list[dict[str, Any]]:
         result = read_result(path)
         if result is not None:
             entry |= {"status": result["verdict"], **{name: result[name] for name in ("preset", "date", "gap")}}
+            if on_generated_data(result):
+                entry["generated"] = True
         elif path.exists():
             fields = ", ".join(LISTED)
             gap = f"{path} is no result, which is JSON with {fields}; delete it, or run {id} again, which replaces it"

@@ -118,7 +118,7 @@ def read_result(path: Path, needed: Iterable[str] = LISTED) -> dict[str, Any] | 
 
 def on_generated_data(result: Mapping[str, Any]) -> bool:
     """Whether a result was measured on generated data, as its notes must say, so that no figure is comparable."""
-    return any(note.startswith("generated") for note in result["notes"])
+    return any(note.startswith("generated") for note in result.get("notes", ()))
 
 
 def spread(values: Sequence[float | None]) -> str:
