@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.ids:
         return _list(options)
     from leanbayes.reproduce import Leg, LegOver, execute
-    from leanbayes.reproduce.execute import plan
+    from leanbayes.reproduce.plan import plan
 
     chosen = _chosen(options.ids)
     screen = console(options.json)
@@ -189,7 +189,8 @@ def _show(screen: Any, result: dict[str, Any], options: argparse.Namespace) -> N
     from rich.markup import escape
     from rich.table import Table
 
-    from leanbayes.reproduce.execute import can_draw, result_folder
+    from leanbayes.reproduce.execute import can_draw
+    from leanbayes.reproduce.plan import result_folder
     from leanbayes.reproduce.result import published, spread
 
     table = Table("what", "metric", box=SIMPLE_HEAD)
