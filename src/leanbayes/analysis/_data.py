@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes._inputs import check_no_nan
+from leanbayes.objectives.likelihoods import check_labels
 
 
 def check_labelled(x: Any, y: Any, batch_size: int | None = None) -> None:
@@ -36,12 +37,7 @@ def check_scores(shape: torch.Size, y: Tensor) -> None:
     """Raises unless outputs of a shape ``[B, C]`` are the scores of the classes that the labels name."""
     if len(shape) != 2 or shape[1] < 2:
         raise ValueError(f"expected a classifier with outputs [B, C] of two classes or more, got {tuple(shape)}")
-    low, high = int(y.min()), int(y.max())
-    if low < 0 or high >= shape[1]:
-        raise ValueError(
-            f"labels must be from 0 to {shape[1] - 1} for {shape[1]} outputs, but they reach from {low} to {high}; "
-            "renumber them"
-        )
+    check_labels(y, shape[1])
 
 
 def batches(model: nn.Module, x: Tensor, y: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -45,6 +45,16 @@ def _precise(outputs: Tensor) -> Tensor:
     return outputs.to(torch.promote_types(outputs.dtype, torch.float32))
 
 
+def check_labels(labels: Tensor, classes: int) -> None:
+    """Raises unless labels count classes from 0."""
+    low, high = (int(labels.min()), int(labels.max())) if labels.numel() else (0, 0)
+    if low < 0 or high >= classes:
+        raise ValueError(
+            f"labels must be from 0 to {classes - 1} for {classes} outputs, but they reach from {low} to {high}; "
+            "renumber them"
+        )
+
+
 class Categorical(Likelihood):
     """Classes, by a softmax over the outputs.
 
@@ -106,13 +116,7 @@ class Categorical(Likelihood):
             )
         classes = aligned.shape[-1]
         labels = targets.long()  # in a byte, -100 and 156 are the same
-        counted = labels[labels != self.ignore_index]
-        low, high = (int(counted.min()), int(counted.max())) if counted.numel() else (0, 0)
-        if low < 0 or high >= classes:
-            raise ValueError(
-                f"labels must be from 0 to {classes - 1} for {classes} outputs, but they reach from {low} to {high}; "
-                "renumber them"
-            )
+        check_labels(labels[labels != self.ignore_index], classes)
 
     def elementwise(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `Likelihood`."""
