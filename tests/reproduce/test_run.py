@@ -67,25 +67,19 @@ class TestUnit:
         with pytest.raises(FileNotFoundError, match="MNIST was not found"):
             make_run(data=tmp_path).unit("a", lambda: 0)
 
-    def test_of_a_former_version_is_done_again(self, make_run, tmp_path):
-        make_run().unit("a", lambda: 1)
-        path = tmp_path / "work/units/vn-toy/a.json"
-        kept = json.loads(path.read_text())
-        del kept["fingerprints"]
-        path.write_text(json.dumps(kept))
-        assert make_run().unit("a", lambda: 2) == 2
-
     @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"about": {}}'])
     def test_is_done_again_where_its_file_cannot_be_used(self, make_run, tmp_path, text):
         make_run().unit("a", lambda: 1)
         (tmp_path / "work/units/vn-toy/a.json").write_text(text)
         assert make_run().unit("a", lambda: 2) == 2 == make_run().unit("a", lambda: 3)
 
-    def test_is_done_again_where_its_file_lacks_its_value(self, make_run, tmp_path):
+    # Former versions kept no fingerprints.
+    @pytest.mark.parametrize("field", ["fingerprints", "value"])
+    def test_is_done_again_where_its_file_lacks_a_field(self, make_run, tmp_path, field):
         make_run().unit("a", lambda: 1)
         path = tmp_path / "work/units/vn-toy/a.json"
         kept = json.loads(path.read_text())
-        del kept["value"]
+        del kept[field]
         path.write_text(json.dumps(kept))
         assert make_run().unit("a", lambda: 2) == 2
 
