@@ -15,6 +15,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
     TensorDataset,
     WeightedRandomSampler,
+    get_worker_info,
 )
 from torch.utils.data.distributed import DistributedSampler
 
@@ -94,6 +95,82 @@ def test_ranks_share_the_examples():
     assert sorted(parts[0] + parts[1]) == list(range(10))
     again = sum(labels(source(loader(shuffle=True), 0, 2).begin(1)), [])
     assert again != parts[0]
+
+
+class Drawn(Dataset):
+    """Items that show what each generator gave, and the seed that torch names."""
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        worker = get_worker_info()
+        seed = 0.0 if worker is None else random.Random(worker.seed).random()
+        numbers = [float(torch.rand((), dtype=torch.float64)), np.random.rand(), random.random(), seed]
+        return torch.tensor(numbers, dtype=torch.float64), torch.tensor(index)
+
+
+class DrawnStream(IterableDataset):
+    """The same, shared out by itself."""
+
+    def __init__(self, rank):
+        self.rank = rank
+
+    def __iter__(self):
+        first = 8 * get_worker_info().id
+        return (Drawn()[index] for index in range(first + self.rank, first + 8, 2))
+
+
+def own_init(worker):
+    np.random.seed(torch.initial_seed() % 2**32)
+
+
+def drawn_by(rank, epoch=1, start=0, kind="sampler", workers=2):
+    options = {"batch_size": 4, "num_workers": workers}
+    made = {
+        "sampler": lambda: DataLoader(Drawn(), shuffle=True, **options),
+        "generator": lambda: DataLoader(Drawn(), shuffle=True, generator=torch.Generator(), **options),
+        "own init": lambda: DataLoader(Drawn(), shuffle=True, worker_init_fn=own_init, **options),
+        "shared": lambda: DataLoader(Drawn(), sampler=DistributedSampler(Drawn(), 2, rank), **options),
+        "shared, generator": lambda: DataLoader(
+            Drawn(), sampler=DistributedSampler(Drawn(), 2, rank), generator=torch.Generator(), **options
+        ),
+        "stream": lambda: DataLoader(DrawnStream(rank), **options),
+    }[kind]()
+    before = dict(vars(made))
+    batches = list(source(made, rank, 2).begin(epoch, start))
+    assert vars(made) == before
+    return torch.cat([batch.x for batch in batches]), sum(labels(batches), [])
+
+
+@pytest.mark.parametrize("kind", ["sampler", "generator", "own init", "shared", "shared, generator", "stream"])
+def test_29_workers_of_several_ranks_draw_different_numbers(kind):
+    (first, mine), (second, others) = (drawn_by(rank, kind=kind) for rank in (0, 1))
+    assert sorted(mine + others) == list(range(16))
+    for name, column in (("torch", 0), ("numpy", 1), ("random", 2)):
+        numbers = torch.cat([first[:, column], second[:, column]])
+        assert len(numbers.unique()) == 16, f"two workers drew the same from {name}"
+    seeds = [set(values[:, 3].tolist()) for values in (first, second)]
+    assert all(len(found) == 2 for found in seeds) and not seeds[0] & seeds[1]
+
+
+def test_29_what_workers_draw_is_a_function_of_seed_and_epoch():
+    for rank in (0, 1):
+        torch.manual_seed(rank + 5)
+        first = drawn_by(rank)
+        torch.manual_seed(rank + 7)
+        again, other, later = drawn_by(rank), drawn_by(rank, epoch=2), drawn_by(rank, start=1)
+        assert torch.equal(again[0], first[0]) and again[1] == first[1]
+        assert not set(other[0].flatten().tolist()) & set(first[0].flatten().tolist())
+        assert torch.equal(later[0], first[0][4:]) and later[1] == first[1][4:]
+
+
+@pytest.mark.parametrize("kind", ["sampler", "generator", "shared"])
+def test_29_without_workers_ranks_draw_different_numbers_too(kind):
+    # Numpy and Python follow the process's own generators, which `fit` seeds by rank.
+    (first, mine), (second, others) = (drawn_by(rank, kind=kind, workers=0) for rank in (0, 1))
+    assert sorted(mine + others) == list(range(16))
+    assert not set(first[:4, 0].tolist()) & set(second[:4, 0].tolist())
 
 
 def evens(generator=None):

@@ -36,7 +36,8 @@ class LoaderSource(Source):
     Every epoch starts from a seed of its own, also in a generator that the loader or its sampler holds, so that the
     order does not depend on what ran before. A resumed epoch draws and drops the batches that were done, unless the
     iterable has `state_dict` and `load_state_dict` and so can go to the place itself. With several processes, what a
-    DataLoader's sampler chooses is shared out; other iterables, and iterable datasets, must do that themselves.
+    DataLoader's sampler chooses is shared out, and what its dataset draws, such as random changes to an image, differs
+    between the processes; other iterables, and iterable datasets, must share out by themselves.
     """
 
     def __init__(
@@ -64,18 +65,35 @@ class LoaderSource(Source):
         if self._resumed:
             self._resumed = False
             return self._prepare(iter(self.loader), epoch, start)
+        order, own = derive(self.seed, "order", epoch), self._own_seed(epoch)
         for part in _parts(self.loader):
             if hasattr(part, "set_epoch"):
                 part.set_epoch(epoch)  # pyright: ignore
+            if isinstance(part, _Share):
+                part.seed = order
             generator = getattr(part, "generator", None)
             if isinstance(generator, torch.Generator):
-                generator.manual_seed(derive(self.seed, "order", epoch))
+                # A loader draws its workers' seeds from its generator, a sampler the order.
+                generator.manual_seed(own if part is self.loader else order)
         # Samplers draw their seed when the first batch is asked for.
-        with SeededRandom(derive(self.seed, "order", epoch)):
+        with SeededRandom(own):
             items = _Started(self.loader)
         for _ in range(start):
             next(items, None)
         return self._prepare(items, epoch, start)
+
+    def _own_seed(self, epoch: int) -> int:
+        """Seed of what a loader draws as an epoch begins: the seeds of its workers, or its first batch.
+
+        A process of several has its own, except where what is drawn may be the order that the processes share: by an
+        iterable, or by an iterable dataset in this process.
+        """
+        loader = self.loader
+        if self.place.world == 1 or not isinstance(loader, DataLoader):
+            return derive(self.seed, "order", epoch)
+        if isinstance(loader.dataset, IterableDataset) and not loader.num_workers:
+            return derive(self.seed, "order", epoch)
+        return derive(self.seed, "loader", epoch, self.place.rank)
 
     def state(self) -> Any:
         """See `Source`."""
@@ -177,7 +195,12 @@ class _Share(Sampler[int]):
     """This process's share of what a sampler chooses, as many for every process.
 
     In training, what is left over is left out; in an evaluation, the first ones are repeated.
+
+    Attributes:
+        seed: Of the choice, the same in all processes.
     """
+
+    seed = 0
 
     def __init__(self, sampler: Any, place: Place, training: bool) -> None:
         self.sampler = sampler
@@ -189,8 +212,11 @@ class _Share(Sampler[int]):
         return count // self.place.world if self.training else -(-count // self.place.world)
 
     def __iter__(self) -> Iterator[int]:
-        # All at once: the processes draw the same only as an epoch begins.
-        chosen = list(self.sampler)
+        # All at once, and apart from what else this process draws, which is its own.
+        with SeededRandom(self.seed):
+            # As a loader of one process, which draws its workers' seed before the order: the order is the same.
+            torch.empty((), dtype=torch.int64).random_()
+            chosen = list(self.sampler)
         positions = range(self.place.rank, len(self) * self.place.world, self.place.world)
         return (chosen[position % len(chosen)] for position in positions)
 
