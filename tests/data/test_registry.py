@@ -3,6 +3,7 @@ import sys
 import pytest
 
 from leanbayes.data import generate, load, names, register
+from leanbayes.data._dataset import Origin
 from leanbayes.data._extras import need
 
 
@@ -65,3 +66,18 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch):
         load("digits")
     with pytest.raises(ModuleNotFoundError, match="reading things needs nonexistent"):
         need("nonexistent.module", "things")
+
+
+def test_a_set_knows_how_it_was_read(tmp_path):
+    generate.write_uci(tmp_path, "yacht")
+    origin = load("UCI_yacht", root=tmp_path, split=2).origin
+    assert origin == Origin("uci-yacht", {"split": 2, "valid": 0.1, "seed": 0, "normalise": "standard"})
+    path = generate.write_table(tmp_path / "table.csv")
+    origin = load(path, drop=("x1",)).limited(9).origin
+    assert origin is not None and (origin.name, origin.limit) == (None, 9)
+    assert origin.options["drop"] == ["x1"] and origin.options["test"] == 0.2
+    # What was read does not depend on how, and what JSON does not have is left out.
+    generate.write("mnist", tmp_path)
+    assert "download" not in load("mnist", root=tmp_path).origin.options
+    generate.write("mimic-iii", tmp_path / "mimic")
+    assert set(load("mimic-iii", root=tmp_path / "mimic").origin.options) >= {"hours", "masks", "seed"}

@@ -167,6 +167,21 @@ class Schema:
             raise ValueError(f"the description of the data is damaged ({error!r}); load the data again") from None
 
 
+@dataclass(frozen=True)
+class Origin:
+    """How `load` read a data set, so that the same parts can be read again; plain JSON when saved.
+
+    Attributes:
+        name: Of the set, None for a file or folder.
+        options: Of the reader that decide what is read, also where they were left at their defaults.
+        limit: The examples of each part at most, None for all.
+    """
+
+    name: str | None
+    options: dict[str, Any] = field(default_factory=dict)
+    limit: int | None = None
+
+
 @dataclass(frozen=True, repr=False)
 class Dataset:
     """Examples for training, validation and test, as they were read, with their schema.
@@ -178,6 +193,7 @@ class Dataset:
         valid: Examples to choose settings with; may be empty.
         test: Examples for the final figures.
         notes: What the reader did that its user should know, one sentence each.
+        origin: How it was read, None where `load` did not read it.
     """
 
     name: str
@@ -186,6 +202,7 @@ class Dataset:
     valid: Part
     test: Part
     notes: tuple[str, ...] = ()
+    origin: Origin | None = None
 
     @property
     def task(self) -> Task:
@@ -235,7 +252,8 @@ class Dataset:
             raise ValueError(f"limit must be at least 1, not {limit}")
         parts = {name: self.part(name).spaced(limit) for name in get_args(PartName)}
         left = ", ".join(f"{len(part)} of {len(self.part(name))} {name}" for name, part in parts.items())
-        return replace(self, **parts, notes=(*self.notes, f"limited to {left} examples"))
+        origin = None if self.origin is None else replace(self.origin, limit=limit)
+        return replace(self, **parts, notes=(*self.notes, f"limited to {left} examples"), origin=origin)
 
     def ready(self, name: PartName) -> tuple[Tensor, Tensor]:
         """Inputs and targets of a part, in memory and scaled: what the network is fed and fitted to."""

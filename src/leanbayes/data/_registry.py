@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from leanbayes.data._dataset import Dataset
+from leanbayes.data._dataset import Dataset, Origin
 from leanbayes.data._files import PathLike, data_root
 
 Reader = Callable[..., Dataset]
@@ -18,6 +19,8 @@ _NAMED: dict[str, Reader] = {}
 _FILES: dict[str, Reader] = {}
 _FOLDERS: list[tuple[Callable[[Path], bool], Reader]] = []
 _FAMILIES: dict[str, Reader] = {}
+# Options of readers that decide how examples are read, not which.
+_ONLY_HOW = ("download", "lazy", "workers")
 
 
 def register(name: str) -> Callable[[_Reader], _Reader]:
@@ -56,6 +59,17 @@ def names() -> tuple[str, ...]:
     return tuple(sorted([*_NAMED, *(f"{prefix}*" for prefix in _FAMILIES)]))
 
 
+def named(data: PathLike) -> str | None:
+    """The name by which :func:`load` knows a data set, None for what is a file or folder to it.
+
+    Example:
+        >>> named("Fashion_MNIST"), named("uci-yacht"), named("table.csv")
+        ('fashion-mnist', 'uci-yacht', None)
+    """
+    key = os.fspath(data).lower().replace("_", "-")
+    return key if key in _NAMED or key.startswith(tuple(_FAMILIES)) else None
+
+
 def load(data: PathLike, root: PathLike | None = None, **options: Any) -> Dataset:
     """Reads a data set by its name, or a file or folder of one's own.
 
@@ -79,13 +93,12 @@ def load(data: PathLike, root: PathLike | None = None, **options: Any) -> Datase
         >>> load("digits")
         Dataset('digits': image (1, 8, 8), 10 classes, 1294 train, 144 valid, 359 test)
     """
-    name = os.fspath(data)
-    key = name.lower().replace("_", "-")
+    name, key = os.fspath(data), named(data)
     if key in _NAMED:
-        return _call(key, _NAMED[key], (data_root(root),), options)
-    for prefix, reader in _FAMILIES.items():
-        if key.startswith(prefix):
-            return _call(key, reader, (data_root(root), name[len(prefix) :]), options)
+        return _call(key, _NAMED[key], (data_root(root),), options, key)
+    if key is not None:
+        prefix = next(prefix for prefix in _FAMILIES if key.startswith(prefix))
+        return _call(key, _FAMILIES[prefix], (data_root(root), name[len(prefix) :]), options, key)
     path = Path(name).expanduser()
     if path.is_dir():
         return _call(name, _folder_reader(path), (path,), options)
@@ -109,12 +122,28 @@ def _folder_reader(path: Path) -> Reader:
     )
 
 
-def _call(name: str, reader: Reader, positional: tuple[Any, ...], options: dict[str, Any]) -> Dataset:
-    known = list(inspect.signature(reader).parameters)[len(positional) :]
+def _call(
+    name: str, reader: Reader, positional: tuple[Any, ...], options: dict[str, Any], key: str | None = None
+) -> Dataset:
+    signature = inspect.signature(reader)
+    known = list(signature.parameters)[len(positional) :]
     unknown = [option for option in options if option not in known]
     if unknown:
         raise ValueError(f"data set {name!r} has no option {unknown[0]!r}; its options are {', '.join(known)}")
-    return reader(*positional, **options)
+    defaults = {option: signature.parameters[option].default for option in known}
+    return replace(reader(*positional, **options), origin=Origin(key, _plain(defaults | options)))
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that decide what is read, as far as JSON has them."""
+    lists = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
+    return {name: value for name, value in lists.items() if name not in _ONLY_HOW and _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str))
 
 
 def _adder(table: dict[str, Reader], name: str) -> Callable[[_Reader], _Reader]:

@@ -20,8 +20,8 @@ from leanbayes._sampling import SeededRandom
 from leanbayes.compare.checkpoint import as_json, read_json, write_json
 from leanbayes.data import Dataset, generate, load
 from leanbayes.data._files import NotComplete
+from leanbayes.data._fingerprint import of_dataset, of_examples
 from leanbayes.objectives.likelihoods import Likelihood
-from leanbayes.reproduce import fingerprint
 from leanbayes.reproduce.leg import Leg, LegOver
 from leanbayes.reproduce.workers import in_processes
 from leanbayes.training import EpochEnd, TrainConfig, fit
@@ -136,7 +136,7 @@ class Run:
                 found = generate.dataset(name, rows=rows, **options)
             else:
                 found = load(name, self.data, **options, **self._fetch)
-                self._fingerprints[key] = fingerprint.of_dataset(found)
+                self._fingerprints[key] = of_dataset(found)
             self._loaded[key] = found
         return self._loaded[key]
 
@@ -294,7 +294,7 @@ class Run:
         """
         config = dataclasses.replace(config, device=self.device, seed=seed)
         folder = self.folder / "trainings" / f"{key}-seed{seed}"
-        _check_same(folder, config.to_dict() | {"data": self._source}, fingerprint.of_examples(data))
+        _check_same(folder, config.to_dict() | {"data": self._source}, of_examples(data))
         with SeededRandom(derive(seed, "build")):
             model = build()
         lock = self._claim(folder)
