@@ -375,11 +375,29 @@ def test_checkpoints_that_do_not_fit(tmp_path):
         fit(network(), data(), config(lr=0.5), out=tmp_path, resume=True)
     with pytest.raises(OutputError, match="started on 96 training examples, and the data has 64"):
         fit(network(), data(64), config(), out=tmp_path, resume=True)
+    with pytest.raises(OutputError, match="cannot go on with these rows: it did not record its own; choose another"):
+        fit(network(), data(), config(), out=tmp_path, resume=True, identity={"rows": "a"})
     with pytest.raises(OutputError, match="is of another model"):
         fit(network(lb.MeanField()), data(), config(), out=tmp_path, resume=True)
     torch.save({"format": 99}, tmp_path / "last.pt")
     with pytest.raises(OutputError, match="no checkpoint that this version can read"):
         fit(network(), data(), config(), out=tmp_path, resume=True)
+
+
+def test_a_checkpoint_of_other_rows_is_not_resumed(tmp_path):
+    known = {"data": "table.csv", "split": 0, "limit": None, "rows": "a"}
+    fit(network(), data(), config(), out=tmp_path, identity=known)
+    for changed, expected in {
+        ("split", 2): "it had split=0 instead of 2",
+        ("limit", 5): "it had no limit instead of limit=5",
+        ("split", None): "it had split=0 instead of none",
+        ("rows", "b"): "table.csv has changed since",
+    }.items():
+        with pytest.raises(OutputError, match=f"the run in .* cannot go on with these rows: {expected}; choose"):
+            fit(network(), data(), config(), out=tmp_path, resume=True, identity=known | dict([changed]))
+    # The same rows, and rows of which nothing is known.
+    for identity in (known, None):
+        fit(network(), data(), config(), out=tmp_path, resume=True, identity=identity)
 
 
 # Resuming

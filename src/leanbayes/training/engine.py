@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -64,6 +64,7 @@ def fit(
     augment: Augment | None = None,
     progress: bool | None = None,
     fabric: Any = None,
+    identity: Mapping[str, Any] | None = None,
 ) -> History:
     """Train a model in place, by its ELBO; a plain model is trained by its likelihood.
 
@@ -86,6 +87,8 @@ def fit(
             seeded for each batch.
         progress: Whether to show a progress bar; None shows it on a terminal.
         fabric: A launched Fabric to use instead of the configuration's devices and strategy.
+        identity: Plain values by name that tell the data from others, such as a fingerprint under "rows"; a checkpoint
+            of a run with others is then not resumed.
 
     Returns:
         What happened, epoch by epoch.
@@ -110,7 +113,7 @@ def fit(
     if not isinstance(config, TrainConfig):
         raise TypeError(f"config takes a TrainConfig, not {type(config).__name__}")
     runtime = make_runtime(config, fabric)
-    training = _Training(runtime, model, data, config, out, likelihood, augment, tuple(callbacks))
+    training = _Training(runtime, model, data, config, out, likelihood, augment, tuple(callbacks), identity)
     try:
         training.start(resume, progress)
         return training.run()
@@ -133,10 +136,12 @@ class _Training:
         likelihood: Likelihood | None,
         augment: Augment | None,
         callbacks: tuple[Callback, ...],
+        identity: Mapping[str, Any] | None,
     ) -> None:
         self.runtime = runtime
         self.config = config
         self.callbacks = callbacks
+        self.identity = None if identity is None else dict(identity)
         self.folder: Path | None = None
         self.logs: Logs | None = None
         self.bar: ProgressBar | None = None
@@ -330,6 +335,7 @@ class _Training:
             "format": FORMAT,
             "config": self.config.to_dict(),
             "examples": self.train.examples,
+            "identity": self.identity,
             "epoch": self.epoch,
             "batch": self.batch,
             "step": self.steps.count,
@@ -349,7 +355,8 @@ class _Training:
 
     def _load(self, state: dict[str, Any], path: Path) -> int:
         """Go to where a checkpoint was made; returns the size that the log had."""
-        check_fits(state, path, self.config, examples=self.train.examples, world=self.runtime.world)
+        examples, world = self.train.examples, self.runtime.world
+        check_fits(state, path, self.config, examples=examples, world=world, identity=self.identity)
         rank = self.runtime.rank
         self.epoch, self.batch = state["epoch"], state["batch"]
         self.steps.go_to(state["step"])
