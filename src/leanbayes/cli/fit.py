@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     screen = console(options.json)
     device = shared.device_of(options)
     dataset = shared.load_data(options)
-    from leanbayes.compare import preset, save_checkpoint, train
+    from leanbayes.compare import Seen, preset, save_checkpoint, train
     from leanbayes.compare.measure import measure, predict_all
     from leanbayes.compare.threads import suitable_threads
     from leanbayes.compare.train import choose_augmentation, make_model
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         likelihood, history = train(model, dataset, config, out=out, resume=options.resume, augment=augment)
     save_checkpoint(
         out, model, likelihood, dataset.schema, data=dataset.name, method=method.name, seed=options.seeds,
-        samples=options.samples, augment=None if augment is None else repr(augment),
+        samples=options.samples, augment=None if augment is None else repr(augment), seen=Seen.of(dataset),
     )  # fmt: skip
     metrics = {}
     if len(dataset.test):

@@ -4,6 +4,7 @@ from leanbayes.compare.checkpoint import Checkpoint, load_checkpoint, save_check
 from leanbayes.compare.networks import default_network
 from leanbayes.compare.presets import PRESETS, Preset, preset
 from leanbayes.compare.run import compare
+from leanbayes.compare.seen import Seen
 from leanbayes.compare.train import Budget, train
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "Budget",
     "Checkpoint",
     "Preset",
+    "Seen",
     "compare",
     "default_network",
     "load_checkpoint",

@@ -1,4 +1,4 @@
-"""A trained model with what is needed to use it on new data: two files in a folder."""
+"""A trained model with what is needed to use it on new data, and to know new data from old: files in a folder."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import torch
 from torch import nn
 
 from leanbayes._save import load, save
+from leanbayes.compare.seen import Seen, read_seen
 from leanbayes.data import Schema
 from leanbayes.objectives import Categorical, Gaussian
 from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.training.files import prepare_folder, write_bytes
 
-MODEL, ABOUT = "model.safetensors", "model.json"
+MODEL, ABOUT, SEEN = "model.safetensors", "model.json", "seen.npy"
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,14 @@ class Checkpoint:
         likelihood: How its outputs are read.
         schema: Of the data that it was trained on.
         about: Method, data and settings, as they were saved.
+        seen: The rows that it was trained and validated on, None where they were not noted.
     """
 
     model: nn.Module
     likelihood: Likelihood
     schema: Schema
     about: dict[str, Any]
+    seen: Seen | None = None
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -58,15 +61,35 @@ def as_json(value: Any) -> Any:
 
 
 def save_checkpoint(
-    folder: str | os.PathLike[str], model: nn.Module, likelihood: Likelihood, schema: Schema, **about: Any
+    folder: str | os.PathLike[str],
+    model: nn.Module,
+    likelihood: Likelihood,
+    schema: Schema,
+    *,
+    seen: Seen | None = None,
+    **about: Any,
 ) -> None:
-    """Write a trained model and its schema into a folder."""
+    """Write a trained model and its schema into a folder.
+
+    Args:
+        folder: Where to write.
+        model: The trained model.
+        likelihood: How its outputs are read.
+        schema: Of the data that it was trained on.
+        seen: The rows that it was trained and validated on, so that they are not measured again.
+        **about: Plain values to note.
+    """
     folder = prepare_folder(folder)
+    # Of a model that stood here before.
+    (folder / SEEN).unlink(missing_ok=True)
+    if seen is not None and seen.hashes is not None:
+        write_bytes(folder / SEEN, seen.to_bytes())
     precision = None
     if isinstance(likelihood, Gaussian):
         log_var = likelihood.split(torch.zeros(1, 1, 1, device=_device(likelihood)))[1]
         precision = float((-log_var).detach().exp())
-    write_json(folder / ABOUT, {**about, "precision": precision, "schema": schema.to_json()})
+    record = {} if seen is None else {"seen": seen.to_json()}
+    write_json(folder / ABOUT, {**about, **record, "precision": precision, "schema": schema.to_json()})
     save(model, folder / MODEL)
 
 
@@ -94,12 +117,13 @@ def load_checkpoint(path: str | os.PathLike[str], device: str | torch.device = "
             )
     try:
         about = json.loads((folder / ABOUT).read_text("utf-8"))
-        schema, precision = about.pop("schema"), about.pop("precision")
+        schema, precision, seen = about.pop("schema"), about.pop("precision"), about.pop("seen", None)
     except (ValueError, KeyError, AttributeError, TypeError):
         raise ValueError(f"{folder / ABOUT} is damaged; train the model again") from None
     likelihood = Categorical() if precision is None else Gaussian(precision)
     model = load(folder / MODEL).to(device).eval()
-    return Checkpoint(model, likelihood.to(device), Schema.from_json(schema), about)
+    rows = None if seen is None else read_seen(seen, folder / SEEN)
+    return Checkpoint(model, likelihood.to(device), Schema.from_json(schema), about, rows)
 
 
 def _device(module: nn.Module) -> torch.device | None:

@@ -6,6 +6,7 @@ import datetime
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,20 @@ from leanbayes.compare.checkpoint import as_json, finite, read_json, save_checkp
 from leanbayes.compare.measure import LEVEL, measure_model, metric_names
 from leanbayes.compare.presets import Preset, preset
 from leanbayes.compare.presets import presets as presets_of
+from leanbayes.compare.seen import Seen, fingerprint, identity
 from leanbayes.compare.shifts import Evaluation, make_evaluation
 from leanbayes.compare.threads import suitable_threads
 from leanbayes.compare.train import Budget, choose_augmentation, make_likelihood, make_model, train
 from leanbayes.data import Dataset, load
 from leanbayes.data.augment import Augmentation
+from leanbayes.training.checkpoints import check_same_rows
 from leanbayes.training.errors import OutputError
 from leanbayes.training.files import BEST, LAST, prepare_folder
 
 RESULT = "compare.json"
 _SEED_RESULT = "result.json"
 # What a comparison that goes on must have in common with what was there.
-_FIXED = ("data", "examples", "budget", "augment", "network", "samples", "ood_name")
+_FIXED = ("data", "examples", "budget", "augment", "network", "samples", "ood_name", "ood_rows")
 _PER_SEED = ("train_seconds", "predict_ms_per_example")
 # From the first seed alone: pictures of one network.
 _FIRST_SEED = ("reliability", "entropy", "history", "examples")
@@ -42,6 +45,7 @@ class _Job:
     """What all methods of one comparison share."""
 
     dataset: Dataset
+    ood: Dataset | None
     evaluation: Evaluation
     budget: Budget
     augment: Augmentation | None
@@ -54,6 +58,11 @@ class _Job:
     resume: bool
     progress: bool | None
     watch: Watcher
+
+    @cached_property
+    def seen(self) -> Seen:
+        """What all models are trained on; takes a while for large data, so that it waits until one is saved."""
+        return Seen.of(self.dataset)
 
 
 def compare(
@@ -88,7 +97,7 @@ def compare(
         samples: Of every prediction.
         out: Folder for everything.
         device: "auto", "cpu" or "cuda".
-        resume: Go on in a folder that holds a comparison.
+        resume: Go on in a folder that holds a comparison of the same rows.
         network: Another network of `leanbayes.models`.
         hidden: Widths of a multilayer perceptron.
         augment: Crop and flip training images at random, for every method; None does so with colour images.
@@ -110,9 +119,11 @@ def compare(
     budget = Budget.of(config, len(dataset.train))
     augmentation = choose_augmentation(dataset, augment)
     folder = prepare_folder(out)
-    evaluation = make_evaluation(dataset, ood=ood)
+    other = ood if ood is None or isinstance(ood, Dataset) else load(ood)
+    evaluation = make_evaluation(dataset, ood=other)
     job = _Job(
         dataset,
+        other,
         evaluation,
         budget,
         augmentation,
@@ -143,12 +154,14 @@ def _header(job: _Job, plain: nn.Module, command: str) -> dict[str, Any]:
     dataset, classes = job.dataset, job.dataset.task != "regression"
     settings = {
         "data": dataset.name,
+        "rows": identity(dataset),
         "examples": [len(dataset.train), len(dataset.valid), len(dataset.test)],
         "budget": vars(job.budget),
         "augment": None if job.augment is None else repr(job.augment),
         "network": getattr(plain, "leanbayes_config", None),
         "samples": job.samples,
         "ood_name": job.evaluation.ood_name,
+        "ood_rows": None if job.ood is None else fingerprint(job.ood),
     }
     return {
         "id": "compare",
@@ -180,14 +193,20 @@ def _earlier(path: Path, result: dict[str, Any], resume: bool) -> list[dict[str,
         )
     before = read_json(path)
     settings = {} if before is None else before.get("settings", {})
+    _check_rows(path.parent, settings, result["settings"])
     for name in _FIXED:
         if settings.get(name) != as_json(result["settings"][name]):
             raise OutputError(
-                f"the comparison in {path.parent} has another {name.replace('_name', '')} "
+                f"the comparison in {path.parent} has another {name.split('_')[0]} "
                 f"({_short(settings.get(name))} instead of {_short(result['settings'][name])}); choose another folder"
             )
     assert before is not None
     return before.get("methods", [])
+
+
+def _check_rows(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raise where figures that a folder holds are of other rows, or may be."""
+    check_same_rows(f"the comparison in {folder}", before.get("rows"), as_json(now["rows"]))
 
 
 def _entry(job: _Job, method: Preset, settings: dict[str, Any]) -> dict[str, Any]:
@@ -213,8 +232,10 @@ def _seed(job: _Job, method: Preset, seed: int, settings: dict[str, Any]) -> dic
     # A preset that was changed is another method.
     about = as_json({"settings": settings, "preset": repr(replace(method, where=None))})
     done = read_json(folder / _SEED_RESULT) if job.resume else None
-    if done is not None and done.get("about") == about:
-        return done
+    if done is not None:
+        _check_rows(job.out, done.get("about", {}).get("settings", {}), settings)
+        if done.get("about") == about:
+            return done
     config = job.budget.config(method, seed, job.device)
     model = make_model(job.dataset, method, seed, job.network, job.hidden)
     likelihood, history = train(
@@ -236,7 +257,7 @@ def _seed(job: _Job, method: Preset, seed: int, settings: dict[str, Any]) -> dic
     run = finite(run)
     save_checkpoint(
         folder, model, likelihood, job.dataset.schema, data=job.dataset.name, method=method.name, seed=seed,
-        samples=job.samples, augment=settings["augment"],
+        samples=job.samples, augment=settings["augment"], seen=job.seen,
     )  # fmt: skip
     write_json(folder / _SEED_RESULT, run)
     # The model is saved; what training needed to go on is not needed any more.

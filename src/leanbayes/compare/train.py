@@ -14,6 +14,7 @@ from leanbayes._sampling import SeededRandom
 from leanbayes.compare.networks import build_network
 from leanbayes.compare.noise import fit_noise
 from leanbayes.compare.presets import Preset
+from leanbayes.compare.seen import identity
 from leanbayes.data import Dataset
 from leanbayes.data.augment import Augmentation, standard
 from leanbayes.objectives import Categorical, Gaussian
@@ -133,7 +134,7 @@ def train(
         dataset: The data.
         config: How to train.
         out: Folder for checkpoints and logs, see `fit`.
-        resume: Go on from the folder's last checkpoint.
+        resume: Go on from the folder's last checkpoint; one of other rows is refused.
         progress: Whether to show a progress bar; None shows it on a terminal.
         likelihood: How outputs explain targets; where None that of the task, with a noise that is fitted, too.
         augment: Random changes to the scaled inputs of a training batch.
@@ -158,6 +159,7 @@ def train(
         likelihood=likelihood,
         augment=augment,
         progress=progress,
+        identity=None if out is None else identity(dataset),
     )
     return likelihood.to(next(model.parameters()).device), history
 
