@@ -115,7 +115,7 @@ def test_evaluate(models, capsys):
     path = str(models / "kinds.csv")
     assert main(["evaluate", str(models / "model-kinds"), path, "--json", "--device", "cpu"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["examples"] == 80 and 0 <= found["metrics"]["accuracy"] <= 1
+    assert (found["examples"], found["left_out"]) == (16, 64) and 0 <= found["metrics"]["accuracy"] <= 1
     assert main(["evaluate", str(models / "model-values"), str(models / "values.csv")]) == 0
     assert "RMSE" in capsys.readouterr().out
 

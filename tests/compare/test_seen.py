@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from leanbayes.compare import Seen, compare, load_checkpoint, save_checkpoint
+from leanbayes.compare import Seen, compare, load_checkpoint, save_checkpoint, unseen_rows
 from leanbayes.compare.networks import build_network
 from leanbayes.compare.seen import identity
 from leanbayes.data import Part, generate, load
@@ -48,6 +48,15 @@ def test_a_model_without_a_record_leaves_none_behind(table, tmp_path):
     save(tmp_path / "model", dataset, seen=Seen.of(dataset))
     assert save(tmp_path / "model", dataset).seen is None
     assert not (tmp_path / "model" / "seen.npy").exists()
+
+
+def test_data_of_ones_own_are_known_by_their_rows(table, tmp_path):
+    dataset = replace(load(table), origin=None)
+    saved = save(tmp_path / "model", dataset, seen=Seen.of(dataset))
+    found = unseen_rows(saved, table)
+    # Their test part cannot be found again, and has the same rows.
+    assert (len(found.part), found.seen, found.left_out) == (10, 0, 40)
+    assert set(found.part.y.tolist()) == set(dataset.test.y.tolist())
 
 
 def test_an_identity_names_what_decides_the_rows(table):

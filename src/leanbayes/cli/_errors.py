@@ -9,6 +9,7 @@ _SPELLINGS = (
     (re.compile(r"\b(categories|drop)=\['([^']*)'\]"), r"--\1 '\2'"),
     (re.compile(r"\b(missing|task|target|normalise)='(\w+)'"), r"--\1 \2"),
     (re.compile(r"\b(resume|download|augment)=True"), r"--\1"),
+    (re.compile(r"\binclude_seen=True"), "--include-seen"),
     (re.compile(r"\b(split|limit|size|classes)=(\d+)"), r"--\1 \2"),
     (re.compile(r"\b(test|valid)=(0?\.\d+)"), r"--\1 \2"),
 )

@@ -6,6 +6,7 @@ from leanbayes.compare.presets import PRESETS, Preset, preset
 from leanbayes.compare.run import compare
 from leanbayes.compare.seen import Seen
 from leanbayes.compare.train import Budget, train
+from leanbayes.compare.unseen import Unseen, unseen_rows
 
 __all__ = [
     "PRESETS",
@@ -13,10 +14,12 @@ __all__ = [
     "Checkpoint",
     "Preset",
     "Seen",
+    "Unseen",
     "compare",
     "default_network",
     "load_checkpoint",
     "preset",
     "save_checkpoint",
     "train",
+    "unseen_rows",
 ]
