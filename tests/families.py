@@ -30,7 +30,7 @@ CLOSE = {
 OTHER = {
     "variance_gaussian": lb.VarianceLayer(),
     "variance_bernoulli": lb.VarianceLayer(noise="bernoulli"),
-    "variance_uniform": lb.VarianceLayer(noise="uniform", estimator="local"),
+    "variance_uniform": lb.VarianceLayer(noise="uniform", estimator="flipout"),
     "rank1_lognormal": lb.Rank1(components=2, posterior="lognormal"),
     "rank1_halfcauchy": lb.Rank1(components=2, posterior="halfcauchy"),
     "rank1_signs": lb.Rank1(components=3, random_sign=0.5),

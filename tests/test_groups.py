@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import leanbayes as lb
-from leanbayes._sampling import Sampling, own_frame, sampling
+from leanbayes._sampling import Assigned, Sampling, own_frame, sampling
 from leanbayes.groups import ComponentGroup
-from leanbayes.testing import assert_probability_close, sample_generators
+from leanbayes.testing import assert_probability_close, sample_streams
 
 LIKE = torch.zeros(())
 
@@ -60,7 +60,9 @@ def test_a_held_index_serves_a_whole_context():
 def test_all_components_in_turn():
     group = ComponentGroup(3)
     assert group.index(6, LIKE, Sampling(n=6, component="all")).tolist() == [0, 1, 2, 0, 1, 2]
-    assert group.index(3, LIKE, Sampling(n=3, component="stratified", offset=4)).tolist() == [1, 2, 0]
+    for given in (Assigned((1, 2, 0)), Assigned((1, 2, 0), cycle=(4, 1)), Assigned(torch.tensor([1, 2, 0]))):
+        spec = Sampling(n=3, assigned={id(group.identity): given})
+        assert group.index(3, LIKE, spec).tolist() == [1, 2, 0]
     assert group.index(2, LIKE, Sampling(n=2, component=1)).tolist() == [1, 1]
 
 
@@ -83,13 +85,13 @@ def test_bad_components_are_refused():
     # The last partial batch of an ensemble must not mix its members.
     with pytest.raises(ValueError, match="10 rows does not divide into 4 samples"):
         group.row_index(10, LIKE, Sampling(n=4))
-    with pytest.raises(ValueError, match="5 rows does not divide into 2 samples"):
+    with pytest.raises(ValueError, match="given for 2 rows, but a layer of the net sees 5"):
         group.row_index(5, LIKE, Sampling(component=torch.tensor([0, 1])))
 
 
 def test_generators_decide():
     group = ComponentGroup(100)
-    first, second = (group.index(3, LIKE, Sampling(n=3, generators=sample_generators(3))) for _ in range(2))
+    first, second = (group.index(3, LIKE, Sampling(n=3, streams=sample_streams(3))) for _ in range(2))
     assert torch.equal(first, second)
 
 

@@ -119,8 +119,8 @@ def cases():
     for op in OPS:
         for family in FAMILIES:
             layer = make_layer(op, family)
-            for estimator in applicable(layer.weight.posterior.estimators, layer.op):
-                yield pytest.param(op, family, estimator, id=f"{op}-{family}-{estimator}")
+            for estimator in applicable(layer.weight.posterior, [layer.op]):
+                yield pytest.param(op, family, estimator.name, id=f"{op}-{family}-{estimator.name}")
 
 
 CASES = list(cases())

@@ -5,11 +5,11 @@ import torch
 from torch import nn
 
 import leanbayes as lb
-from leanbayes._kl import kl_divergence
 from leanbayes._sampling import Sampling, own_frame
 from leanbayes.groups import ComponentGroup
 from leanbayes.ops import op_for
 from leanbayes.parameter import RandomParameter
+from leanbayes.posteriors._divergence import kl_divergence
 from leanbayes.testing import assert_mean_close, assert_variance_close
 
 
@@ -81,25 +81,18 @@ def test_rows_without_noise_stay_so_under_every_estimator():
             assert torch.equal(layer(torch.tensor([2, 2])), module(torch.tensor([2, 2])))
 
 
-def test_draws_differ_within_a_pass_unless_they_are_joint():
-    random = parameter()
+@pytest.mark.parametrize("joint", [False, True])
+def test_one_draw_serves_a_whole_pass(joint):
+    random, spec = parameter(), Sampling(n=2, joint=joint)
     with own_frame():
-        assert not torch.equal(random.rsample(2, Sampling(n=2)), random.rsample(2, Sampling(n=2)))
-        joint = Sampling(n=2, joint=True)
-        first = random.rsample(2, joint)
-        assert torch.equal(random.rsample(2, joint), first)
+        first = random.rsample(2, spec)
+        assert torch.equal(random.rsample(2, spec), first)
         # Another number of samples in between does not lose the draw.
-        assert random.rsample(3, Sampling(n=3, joint=True)).shape[0] == 3
-        assert torch.equal(random.rsample(2, joint), first)
+        assert random.rsample(3, Sampling(n=3, joint=joint)).shape[0] == 3
+        assert torch.equal(random.rsample(2, spec), first)
     with own_frame():
-        assert not torch.equal(random.rsample(2, joint), first)
-
-
-def test_one_draw_per_forward_for_cells():
-    random = parameter()
-    random.one_draw_per_forward = True
-    with own_frame():
-        assert torch.equal(random.rsample(1, Sampling()), random.rsample(1, Sampling()))
+        assert not torch.equal(random.rsample(2, spec), first)
+    assert not torch.equal(random.rsample(2, spec), random.rsample(2, spec))
 
 
 def test_joint_factors_are_one_per_sample():

@@ -90,7 +90,9 @@ def test_quantiles_of_a_mixture_of_normals():
 
 def test_images_have_their_classes_last():
     logits = outputs(4, 2, 3, 5, 6)
-    torch.testing.assert_close(Prediction(logits, lb.Categorical()).probs, logits.softmax(2).mean(0).movedim(1, -1))
+    torch.testing.assert_close(
+        Prediction(logits, lb.Categorical(class_dim=1)).probs, logits.softmax(2).mean(0).movedim(1, -1)
+    )
 
 
 def test_what_a_prediction_does_not_know_is_a_clear_error():

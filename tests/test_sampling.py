@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 import leanbayes as lb
-from leanbayes import _sampling
+from leanbayes._sampling.state import LOCAL
 
 
 def test_fold_puts_the_sample_outermost_and_split_undoes_it():
@@ -218,10 +218,17 @@ def test_ctrl_c_in_a_pass_leaves_nothing_changed():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), Interrupted(), nn.Linear(6, 3))
     model, x = lb.bayesianize(net, lb.MeanField()), torch.randn(6, 4)
-    elbo = lb.ELBO(model, 100, samples=2, bn="per_sample")
+    elbo = lb.ELBO(model, 100, samples=2)
     net[2].stops = True
     with pytest.raises(KeyboardInterrupt):
         elbo(x, torch.randint(3, (6,)))
-    with pytest.raises(KeyboardInterrupt), lb.sampling(n=2, bn="per_sample"):
+    with pytest.raises(KeyboardInterrupt), lb.sampling(n=2):
         model(lb.fold(x, 2))
-    assert "forward" not in vars(net[1]) and _sampling._FRAMES == []
+    assert LOCAL.frames == []
+    with pytest.raises(KeyboardInterrupt):
+        model(x)
+    net[2].stops = False
+    # No hook has closed the pass, but it is over: the next calls draw anew, also those of single layers.
+    assert not torch.equal(net[0](x), net[0](x))
+    assert not torch.equal(model(x), model(x))
+    assert LOCAL.frames == []

@@ -186,7 +186,7 @@ def test_parts_converted_apart_round_trip(tmp_path):
 
 def test_layers_built_one_by_one_round_trip(tmp_path):
     def make():
-        return nn.Sequential(nn.Linear(4, 5), lb.nn.BayesianLayer(nn.Linear(5, 2), lb.MeanField()))
+        return nn.Sequential(nn.Linear(4, 5), lb.nn.BayesianLayer(nn.Linear(5, 2), lb.MeanField(estimator="flipout")))
 
     model = perturb(make())
     save(model, tmp_path / "model.safetensors")

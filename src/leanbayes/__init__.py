@@ -4,13 +4,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from leanbayes import models, nn, ops
-from leanbayes._kl import kl, register_kl
+from leanbayes._estimator_registry import register_estimator
+from leanbayes._kl import kl
 from leanbayes._predict import predict
 from leanbayes._prediction import Prediction
+from leanbayes._registry import register_posterior, register_prior
 from leanbayes._sampling import Sampling, checkpoint_contexts, current_sampling, fold, sampling, split
 from leanbayes._save import load, save
 from leanbayes._summary import Summary, summary
+from leanbayes._version import __version__ as __version__
 from leanbayes.convert import (
+    DeepEnsemble,
     bayesianize,
     named,
     norms,
@@ -20,15 +24,13 @@ from leanbayes.convert import (
     register_conversion,
     types,
 )
-from leanbayes.estimators import register_estimator
-from leanbayes.methods import Method, register_posterior, register_prior
+from leanbayes.methods import Method
 from leanbayes.objectives import ELBO, Bernoulli, Categorical, Gaussian, LinearAnneal, StepAnneal, Terms
 from leanbayes.ops import register_op
 from leanbayes.posteriors import (
     ECMP,
     EMP,
     BatchEnsemble,
-    DeepEnsemble,
     DropConnect,
     KTied,
     MCDropout,
@@ -37,6 +39,7 @@ from leanbayes.posteriors import (
     VarianceLayer,
     VariationalDropout,
 )
+from leanbayes.posteriors._divergence import register_kl
 from leanbayes.priors import (
     ARD,
     Cauchy,
@@ -46,6 +49,7 @@ from leanbayes.priors import (
     LogUniform,
     Normal,
     Pretrained,
+    Prior,
     ScaleMixture,
     StudentT,
 )
@@ -53,8 +57,6 @@ from leanbayes.priors import (
 if TYPE_CHECKING:
     from leanbayes import analysis, corruptions, data, metrics, report, rl, training
     from leanbayes.learn import BayesClassifier, BayesRegressor
-
-__version__ = "0.1.0.dev0"
 
 __all__ = [
     "ARD",
@@ -82,6 +84,7 @@ __all__ = [
     "Normal",
     "Prediction",
     "Pretrained",
+    "Prior",
     "Rank1",
     "Sampling",
     "ScaleMixture",
@@ -131,12 +134,15 @@ _LAZY_PACKAGES = ("analysis", "corruptions", "data", "metrics", "report", "rl", 
 _LAZY_NAMES = {"BayesClassifier": "leanbayes.learn", "BayesRegressor": "leanbayes.learn"}
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY_PACKAGES:
-        return importlib.import_module(f"leanbayes.{name}")
-    if name in _LAZY_NAMES:
-        return getattr(importlib.import_module(_LAZY_NAMES[name]), name)
-    raise AttributeError(f"module 'leanbayes' has no attribute {name!r}")
+# A type checker reads the imports above: by this function it would take any misspelt name for one that is there.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name in _LAZY_PACKAGES:
+            return importlib.import_module(f"leanbayes.{name}")
+        if name in _LAZY_NAMES:
+            return getattr(importlib.import_module(_LAZY_NAMES[name]), name)
+        raise AttributeError(f"module 'leanbayes' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

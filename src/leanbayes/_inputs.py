@@ -1,4 +1,4 @@
-"""Calling models on tensors, mappings and tuples, and checking what goes in."""
+"""Calling models on tensors, mappings and tuples, and checking what goes in and comes out."""
 
 from __future__ import annotations
 
@@ -7,30 +7,35 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 
 def call(model: nn.Module, x: Any) -> Any:
     """Run a model on a tensor, a mapping (by keyword) or a tuple or list (by position)."""
     if isinstance(x, Mapping):
         return model(**x)
-    if isinstance(x, (tuple, list)):
+    if isinstance(x, (tuple, list)) and not isinstance(x, PackedSequence):
         return model(*x)
     return model(x)
 
 
 def output_tensor(output: Any) -> Tensor:
-    """The tensor that a model predicts with: its output, the output's logits, or its first tensor."""
+    """The tensor that a model predicts with: its output, the output's logits, or the only tensor in it."""
     if isinstance(output, Tensor):
         return output
     logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
     if isinstance(logits, Tensor):
         return logits
-    values = output.values() if isinstance(output, Mapping) else output
-    if isinstance(output, (Mapping, tuple, list)):
-        for value in values:
-            if isinstance(value, Tensor):
-                return value
-    raise TypeError(f"the model returned {type(output).__name__}; expected a tensor, or a mapping or tuple with one")
+    found = list(tensors(output))
+    if len(found) == 1:
+        return found[0]
+    kind = type(output).__name__
+    if not found:
+        raise TypeError(f"the model returned {kind}; expected a tensor, or a mapping or tuple with one")
+    raise TypeError(
+        f"the model returned a {kind} with {len(found)} tensors, and only one can be predicted with; wrap the model so "
+        "that it returns that one, or a mapping in which it is called 'logits'"
+    )
 
 
 def tensors(x: Any) -> Iterator[Tensor]:
@@ -47,10 +52,25 @@ def tensors(x: Any) -> Iterator[Tensor]:
 
 def rows(x: Any, batch_dim: int = 0) -> int:
     """Number of examples of an input."""
-    for tensor in tensors(x):
-        if tensor.dim() > batch_dim:
-            return tensor.shape[batch_dim]
-    raise TypeError(f"expected an input with a batch axis, got {type(x).__name__}")
+    found = find_rows(x, batch_dim)
+    if found is None:
+        raise TypeError(f"expected an input with a batch axis, got {type(x).__name__}")
+    return found
+
+
+def find_rows(x: Any, batch_dim: int = 0) -> int | None:
+    """Number of examples of an input: the rows of its first tensor that has a batch axis, None where none has."""
+    if isinstance(x, Tensor):
+        return x.shape[batch_dim] if x.dim() > batch_dim else None
+    if isinstance(x, PackedSequence):
+        # Its sizes are values, which compiled code does not look at.
+        return None if torch.compiler.is_compiling() else int(x.batch_sizes[0])
+    values = x.values() if isinstance(x, Mapping) else x if isinstance(x, (tuple, list)) else ()
+    for value in values:
+        found = find_rows(value, batch_dim)
+        if found is not None:
+            return found
+    return None
 
 
 def check_no_nan(x: Any) -> None:

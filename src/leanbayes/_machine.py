@@ -6,11 +6,11 @@ import platform
 
 import torch
 
+from leanbayes._version import __version__
+
 
 def versions() -> dict[str, str]:
     """Versions of what decides the figures."""
-    from leanbayes import __version__
-
     return {"leanbayes": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from leanbayes._components import balanced, draws_noise, in_turn, mixture_parts
 from leanbayes._inputs import check_no_nan, rows, tensors
-from leanbayes._kl import random_parameters, shared_components
+from leanbayes._modes import eval_mode
 from leanbayes._prediction import Prediction, Statistics, join_statistics
-from leanbayes._prefix import Boundary, PrefixRunner, find_boundary, forget
-from leanbayes._sampling import Sampling, SeededRandom, current_sampling, one_pass
-from leanbayes.nn._rows import map_rows
-from leanbayes.nn.dropout import DropoutLayer
+from leanbayes._prefix import Boundary, PrefixRunner, forget_boundary, look_at
+from leanbayes._rows import map_rows
+from leanbayes._sampling import (
+    Assigned,
+    Sampling,
+    SeededRandom,
+    Stream,
+    current_frame,
+    current_sampling,
+    one_pass,
+    sample_seed,
+)
+from leanbayes.estimators import estimator
+from leanbayes.nn._replica import is_compiled
 from leanbayes.nn.layer import BayesianLayer
 from leanbayes.nn.norm import NormLayer
 from leanbayes.objectives.likelihoods import Likelihood
@@ -80,26 +91,25 @@ def predict(
     state = current_sampling()
     if joint:
         state = state.replace(joint=True)
-    if seed is not None:
-        state = state.replace(generator=None)
     if state.joint:
-        # Joint draws come from one generator per sample, which cannot enter a compiled graph.
+        # Of one function the numbers should not depend on how it runs, and compiled code draws others.
         model = getattr(model, "_orig_mod", model)
+    if seed is not None:
+        state = state.replace(generator=None, stream=Stream(seed))
+    base_seed: int | None = None
+    if state.joint and not _is_held():
+        # Every sample has a seed of its own, so that it is one function whatever the chunking.
+        base_seed = _drawn_seed(state) if seed is None else seed
     plan = _plan_samples(model, samples, state)
     many = _is_loader(x)
-    gradients = torch.enable_grad() if grad else torch.no_grad()
-    seeded: AbstractContextManager = nullcontext()
-    base_seed: int | None = None
-    if state.joint and state.held is None:
-        # Every sample has a seed of its own, so that it is one function whatever the chunking.
-        base_seed = _drawn_seed(state.generator) if seed is None else seed
-    elif seed is not None:
-        seeded = SeededRandom(seed)
     pieces: list[Tensor] = []
     summaries: list[Statistics] = []
-    with _eval_mode(model), gradients, seeded:
-        for block in _batches(model, x, many, chunk):
+    with eval_mode(model), torch.enable_grad() if grad else torch.no_grad(), ExitStack() as seeded:
+        for number, block in enumerate(_batches(model, x, many, chunk)):
             check_no_nan(block)
+            if seed is not None and number == 0 and look_at(model, block).own_noise:
+                # What the model draws by itself comes from torch's own generators.
+                seeded.enter_context(SeededRandom(seed))
             statistics = Statistics(likelihood) if keep == "summary" else None
             outputs: list[Tensor] = []
             for part in _passes(model, block, plan, state, chunk, base_seed):
@@ -118,85 +128,139 @@ def predict(
 
 
 class _SamplePlan:
-    """How many samples there are, which components they use, and how many of those there are to go through."""
+    """How many samples there are, and which components they use.
 
-    def __init__(self, count: int, component: Any, components: int = 1) -> None:
+    Args:
+        count: Number of samples.
+        points: Number of combinations of components that take turns, 1 where there is nothing to go through.
+        components: ``components(start, n)`` gives those of n samples from the start-th on.
+    """
+
+    def __init__(
+        self, count: int, points: int = 1, components: Callable[[int, int], dict[int, Assigned]] | None = None
+    ) -> None:
         self.count = count
-        self.component = component
+        self.points = points
         self.components = components
 
 
 def _plan_samples(model: nn.Module, samples: int, state: Sampling) -> _SamplePlan:
-    components = shared_components(model)
-    random = _draws_noise(model)
+    """Which samples a prediction is made of.
+
+    The points of nested mixtures are always all gone through. Of parts that were converted one by one, all
+    combinations are where they are no more than the samples; else every part's points come equally often.
+    """
     if state.mean is True:
-        return _SamplePlan(1, state.component)
-    if components > 1 and state.component in ("random", "all"):
-        count = math.ceil(samples / components) * components if random else components
-        return _SamplePlan(count, "stratified", components)
-    return _SamplePlan(samples if random else 1, state.component)
+        return _SamplePlan(1)
+    random = draws_noise(model)
+    parts = mixture_parts(model)
+    spread = isinstance(state.component, str) and state.component in ("random", "all") and not state.assigned
+    if not parts or not spread:
+        return _SamplePlan(samples if random else 1)
+    points = math.prod(part.points for part in parts)
+    if len(parts) == 1 or points <= samples:
+        count = math.ceil(samples / points) * points if random else points
+        return _SamplePlan(count, points, lambda start, n: in_turn(parts, n, start % points))
+    count = max(samples, *(part.points for part in parts))
+    # Drawn once for all samples, so that they are spread evenly however they are chunked.
+    drawn = balanced(parts, count, torch.zeros(()), state.replace(streams=None))
+    index = {group: [int(k) for k in given.index] for group, given in drawn.items()}
 
+    def some(start: int, n: int) -> dict[int, Assigned]:
+        return {group: Assigned(tuple(each[(start + s) % count] for s in range(n))) for group, each in index.items()}
 
-def _draws_noise(model: nn.Module) -> bool:
-    """Whether outputs differ between draws of one component."""
-    if any(not parameter.posterior.deterministic() for parameter in random_parameters(model)):
-        return True
-    return any(isinstance(module, DropoutLayer) and module.p > 0 for module in model.modules())
+    return _SamplePlan(count, 1, some)
 
 
 def _passes(
     model: nn.Module, x: Any, plan: _SamplePlan, state: Sampling, chunk: int | None, base_seed: int | None
 ) -> Iterator[Tensor]:
     """Outputs ``[n, B, ...]`` of all samples of one batch, chunk by chunk."""
-    count = rows(x, state.batch_dim)
-    compiled = hasattr(model, "_orig_mod")
-    boundary = None if compiled else find_boundary(model, x)
+    boundary = look_at(model, x).boundary
     size = _chunk_size(model, plan, x, chunk, state, boundary)
-    if size == 1 and boundary is not None and not boundary.before:
-        # Nothing to fold and nothing to keep: hooks would cost more than they save.
-        boundary = None
-    runner = PrefixRunner(model, x, boundary)
-    device = next(tensors(x)).device
-    kept = None if compiled or torch.is_grad_enabled() else {}
-    state = state.replace(n=size, component=plan.component, offset=0, kept=kept)
-    for start in range(0, plan.count, size):
-        spec = state.replace(offset=start % plan.components) if plan.components > 1 else state
-        if base_seed is not None:
-            seeds = [_sample_seed(base_seed, start + s) for s in range(size)]
-            spec = spec.replace(generators=tuple(torch.Generator(device).manual_seed(s) for s in seeds))
-        with one_pass(spec):
-            try:
-                folded = runner.run(size)
-            except Exception:
-                if boundary is None:
+    runner = PrefixRunner(model, x, _worthwhile(boundary, size))
+    kept = None if torch.is_grad_enabled() or is_compiled(model) else {}
+    state = state.replace(kept=kept)
+    start = 0
+    while start < plan.count:
+        try:
+            part = _one_chunk(runner, x, plan, state, start, size, base_seed)
+        except RuntimeError as error:
+            if _out_of_memory(error):
+                if size == 1:
                     raise
+                size = _smaller(size, model, plan)
+            elif runner.boundary is None:
+                raise
+            else:
                 # The place that was proven on a few rows does not hold for these: fold the input instead.
-                forget(model)
-                boundary, runner = None, PrefixRunner(model, x, None)
-                folded = runner.run(size)
-        if state.batch_dim and folded.dim() > state.batch_dim and folded.shape[state.batch_dim] == size * count:
-            folded = folded.movedim(state.batch_dim, 0)
-        if folded.dim() == 0 or folded.shape[0] != size * count:
-            raise ValueError(
-                f"the model returned {tuple(folded.shape)} for {size} folded samples of {count} examples; expected "
-                f"{size * count} rows: the model must treat the rows of a batch alike"
-            )
-        yield folded.unflatten(0, (size, count))[: plan.count - start]
+                forget_boundary(model)
+                runner = PrefixRunner(model, x, None)
+            continue
+        yield part[: plan.count - start]
+        start += size
+
+
+def _one_chunk(
+    runner: PrefixRunner, x: Any, plan: _SamplePlan, state: Sampling, start: int, size: int, base_seed: int | None
+) -> Tensor:
+    """Outputs ``[size, B, ...]`` of the samples from the start-th on."""
+    count, batch_dim = rows(x, state.batch_dim), state.batch_dim
+    spec = state.replace(n=size)
+    if plan.components is not None:
+        spec = spec.replace(component="random", assigned=plan.components(start, size))
+    if base_seed is not None:
+        spec = spec.replace(streams=tuple(Stream(sample_seed(base_seed, start + s)) for s in range(size)))
+    with one_pass(spec, size * count):
+        folded = runner.run(size)
+    if batch_dim and folded.dim() > batch_dim and folded.shape[batch_dim] == size * count:
+        folded = folded.movedim(batch_dim, 0)
+    if folded.dim() == 0 or folded.shape[0] != size * count:
+        raise ValueError(
+            f"the model returned {tuple(folded.shape)} for {size} folded samples of {count} examples; expected "
+            f"{size * count} rows: the model must treat the rows of a batch alike"
+        )
+    return folded.unflatten(0, (size, count))
+
+
+def _worthwhile(boundary: Boundary | None, size: int) -> Boundary | None:
+    """The boundary, unless there is nothing to fold and nothing to keep: it would cost more than it saves."""
+    return None if boundary is not None and size == 1 and not boundary.before else boundary
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    # On the CPU torch has no class of its own for it.
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _smaller(size: int, model: nn.Module, plan: _SamplePlan) -> int:
+    """About half as many samples per pass, after one has not fit."""
+    half = max(1, size // 2)
+    if is_compiled(model) and half >= plan.points:
+        half -= half % plan.points
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return half
+
+
+def _is_held() -> bool:
+    frame = current_frame()
+    return frame is not None and frame.held
 
 
 def _chunk_size(
     model: nn.Module, plan: _SamplePlan, x: Any, chunk: int | None, state: Sampling, boundary: Boundary | None
 ) -> int:
     """Samples per pass, the same for all passes, so that a compiled model compiles once."""
-    if state.held is not None:
+    if _is_held():
         return plan.count
     if chunk is None:
         chunk = _best_chunk(model, x, state, boundary)
     passes = math.ceil(plan.count / min(chunk, plan.count))
     size = math.ceil(plan.count / passes)
-    if hasattr(model, "_orig_mod"):
+    if is_compiled(model):
         # Whole rounds of components, so that every pass begins with component 0 and nothing compiles again.
-        size = math.ceil(size / plan.components) * plan.components
+        size = math.ceil(size / plan.points) * plan.points
     return size
 
 
@@ -221,18 +285,17 @@ def _best_chunk(model: nn.Module, x: Any, state: Sampling, boundary: Boundary | 
 def _drawn_elements(model: nn.Module, state: Sampling) -> int:
     """Elements of the largest weight that a pass draws."""
     layers = [layer for layer in model.modules() if isinstance(layer, BayesianLayer)]
-    drawing = (layer for layer in layers if state.joint or layer.estimator in ("weight", "flipout"))
+    drawing = (layer for layer in layers if state.joint or estimator(layer.estimator_otherwise).draws_weight)
     return max((layer.weight.numel() for layer in drawing), default=0)
 
 
-def _drawn_seed(generator: torch.Generator | None) -> int:
-    device = "cpu" if generator is None else generator.device
-    return int(torch.randint(2**31, (), generator=generator, device=device))
-
-
-def _sample_seed(base: int, sample: int) -> int:
-    # Odd multipliers spread neighbouring samples over the seeds; the modulus keeps them in torch's range.
-    return (base * 0x9E3779B97F4A7C15 + (sample + 1) * 0xBF58476D1CE4E5B9) % (2**63)
+def _drawn_seed(state: Sampling) -> int:
+    """A seed for all samples, from the source of the context where it has one."""
+    source = state.generator
+    if source is None and state.stream is not None:
+        source = state.stream.generator(torch.device("cpu"))
+    device = "cpu" if source is None else source.device
+    return int(torch.randint(2**31, (), generator=source, device=device))
 
 
 def _is_loader(x: Any) -> bool:
@@ -277,24 +340,12 @@ def _blocks(x: Any, chunk: int | None) -> Iterator[Any]:
         raise ValueError("predict needs at least one example, got an empty batch")
     limit = (_CUDA if next(tensors(x)).device.type == "cuda" else _CPU).block
     whole = any(t.dim() <= batch_dim or t.shape[batch_dim] != count for t in tensors(x))
-    if chunk is not None or count <= limit or whole or current_sampling().held is not None:
+    if chunk is not None or count <= limit or whole or _is_held():
         yield x
         return
     for start in range(0, count, limit):
         size = min(limit, count - start)
         yield map_rows(x, lambda t, start=start, size=size: t.narrow(batch_dim, start, size), batch_dim)
-
-
-@contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode for all modules, each one's own restored afterwards."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def _check_arguments(model: nn.Module, samples: int, chunk: int | None, keep: str) -> None:

@@ -47,9 +47,10 @@ class Statistics:
         if isinstance(likelihood, Bernoulli):
             probs = outputs.double().sigmoid()
             return {"first": probs, "second": probs.square(), "aleatoric": _binary_entropy(probs)}
-        scores = likelihood.classes_last(outputs) if isinstance(likelihood, Categorical) else outputs
-        if scores.dim() < 3:
+        # Without a likelihood, [S, B, C] may be scores; which of more axes are classes would be a guess.
+        if outputs.dim() < 3 or (likelihood is None and outputs.dim() > 3):
             return {"first": outputs.double(), "second": outputs.double().square()}
+        scores = likelihood.classes_last(outputs) if isinstance(likelihood, Categorical) else outputs
         probs = scores.double().softmax(-1)
         found = {"probs": probs, "aleatoric": _entropy(probs)}
         values = outputs.double() if likelihood is None else probs
@@ -58,6 +59,12 @@ class Statistics:
     def mean(self, name: str) -> Tensor:
         """Mean over samples of one quantity."""
         if name not in self.sums:
+            axes = self.sums["first"].dim()
+            if axes > 2:
+                raise ValueError(
+                    f"outputs of {axes} axes may have their classes on any but the first; pass "
+                    "likelihood=lb.Categorical(class_dim=...), or that of the training, to lb.predict"
+                )
             raise ValueError("these outputs have no class axis; pass the likelihood that reads them to lb.predict")
         return self.sums[name] / self.count
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from leanbayes._inputs import call, output_tensor, rows, tensors
-from leanbayes._sampling import Sampling, SeededRandom, current_sampling, fold, using
-from leanbayes.nn._base import ConvertedLayer
-from leanbayes.nn._rows import map_rows
-from leanbayes.nn.ensemble import Ensemble
+from leanbayes._rows import map_rows
+from leanbayes._sampling import Sampling, current_sampling, fold, using
+from leanbayes.nn._base import Converted
+from leanbayes.nn._replica import is_compiled, replica
 
 
 class Boundary:
@@ -35,39 +34,78 @@ class Boundary:
         self.width = width
 
 
-_FOUND: weakref.WeakKeyDictionary[nn.Module, tuple[Any, Boundary | None]] = weakref.WeakKeyDictionary()
+class Findings(NamedTuple):
+    """What a look at a model has shown.
+
+    Attributes:
+        layers: Its converted parts when it was looked at.
+        boundary: Where samples can be folded in, None for its input.
+        own_noise: Whether it draws from torch's generators by itself, whatever its converted layers do.
+    """
+
+    layers: tuple[Any, ...]
+    boundary: Boundary | None
+    own_noise: bool
+
+
+_LOCK = threading.Lock()
+_FOUND: weakref.WeakKeyDictionary[nn.Module, Findings] = weakref.WeakKeyDictionary()
+
+
+def look_at(model: nn.Module, x: Any) -> Findings:
+    """What predictions need to know of a model, found on a few rows of x and kept as long as it keeps its layers."""
+    layers = tuple((name, id(m)) for name, m in model.named_modules() if isinstance(m, Converted))
+    with _LOCK:
+        found = _FOUND.get(model)
+    if found is None or found.layers != layers:
+        found = _look_at(model, x, layers)
+        with _LOCK:
+            _FOUND[model] = found
+    return found
 
 
 def find_boundary(model: nn.Module, x: Any) -> Boundary | None:
     """The latest place to fold samples in, proven on a few rows of x; None where that is the input itself.
 
     The proof runs the model on means: folding late must give every sample the output of the plain run, and every
-    random layer n times its input. The answer is kept as long as the model lives and keeps its layers.
+    random layer n times its input. Compiled models run as they are.
     """
-    key = tuple((name, id(m)) for name, m in model.named_modules() if isinstance(m, (ConvertedLayer, Ensemble)))
-    found = _FOUND.get(model)
-    if found is not None and found[0] == key:
-        return found[1]
+    return look_at(model, x).boundary
+
+
+def _look_at(model: nn.Module, x: Any, layers: tuple[Any, ...]) -> Findings:
+    device = next(tensors(x)).device
+    before = _generator_state(device)
     boundary = None
-    if current_sampling().batch_dim == 0 and not isinstance(model, (ConvertedLayer, Ensemble)):
-        try:
-            with SeededRandom(0):  # a model with randomness of its own goes on as if there had been no search
-                boundary = _search(model, x)
-        except Exception:  # noqa: BLE001 - a model that does not run on three rows is simply folded at its input
-            boundary = None
-    _FOUND[model] = (key, boundary)
-    return boundary
+    try:
+        if current_sampling().batch_dim or isinstance(model, Converted) or is_compiled(model):
+            with using(Sampling(mean=True, batch_dim=current_sampling().batch_dim)), torch.no_grad():
+                call(replica(model), x)
+        else:
+            boundary = _search(model, x)
+    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError):
+        boundary = None  # a model that does not run on three rows is simply folded at its input
+    after = _generator_state(device)
+    own_noise = any(not torch.equal(one, other) for one, other in zip(before, after))
+    return Findings(layers, boundary, own_noise)
 
 
-def forget(model: nn.Module) -> None:
+def _generator_state(device: torch.device) -> list[Tensor]:
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+
+def forget_boundary(model: nn.Module) -> None:
     """Fold this model at its input from now on."""
-    found = _FOUND.get(model)
-    if found is not None:
-        _FOUND[model] = (found[0], None)
+    with _LOCK:
+        found = _FOUND.get(model)
+        if found is not None:
+            _FOUND[model] = found._replace(boundary=None)
 
 
 class PrefixRunner:
     """Runs one batch several times with folded samples, its deterministic beginning only once.
+
+    Where there is such a beginning it runs a replica of the model, so that nothing changes on the model itself.
 
     Args:
         model: The model, in eval mode.
@@ -85,27 +123,17 @@ class PrefixRunner:
         """Outputs ``[n * B, ...]`` of n folded samples, in the sampling state in force."""
         if self.boundary is None:
             return output_tensor(call(self.model, fold(self.x, n, current_sampling().batch_dim)))
-        folding = _folding_at(self.model, self.boundary, n) if n > 1 else nullcontext()
-        with folding, self._beginning(replay=bool(self.kept)):
-            return output_tensor(call(self.model, self.x))
-
-    @contextmanager
-    def _beginning(self, replay: bool) -> Iterator[None]:
-        assert self.boundary is not None
-        undo: list[Callable[[], None]] = []
-        try:
-            for name in self.boundary.before:
-                module = self.model.get_submodule(name)
-                if replay:
-                    module.forward = _Replay(self.kept[name])  # pyright: ignore[reportAttributeAccessIssue]
-                    undo.append(lambda module=module: delattr(module, "forward"))
-                else:
-                    handle = module.register_forward_hook(_Record(self.kept.setdefault(name, [])))
-                    undo.append(handle.remove)
-            yield
-        finally:
-            for step in undo:
-                step()
+        running = replica(self.model, own_hooks=True)
+        if n > 1:
+            _fold_at(running, self.boundary, n)
+        replay = bool(self.kept)
+        for name in self.boundary.before:
+            module = running.get_submodule(name)
+            if replay:
+                module.forward = _Replay(self.kept[name])  # pyright: ignore[reportAttributeAccessIssue]
+            else:
+                module.register_forward_hook(_Record(self.kept.setdefault(name, [])))
+        return output_tensor(call(running, self.x))
 
 
 class _Record:
@@ -124,26 +152,21 @@ class _Replay:
         return next(self.rest)
 
 
-@contextmanager
-def _folding_at(model: nn.Module, boundary: Boundary, n: int) -> Iterator[None]:
-    """While it lasts, the boundary's arguments are folded when it is entered."""
+def _fold_at(running: nn.Module, boundary: Boundary, n: int) -> None:
+    """Have a replica fold the boundary's arguments when it is entered."""
 
     def enter(module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
         leaves, spec = tree_flatten((args, kwargs))
         leaves = [fold(leaf, n) if folds else leaf for leaf, folds in zip(leaves, boundary.folded)]
         return tree_unflatten(leaves, spec)
 
-    handle = model.get_submodule(boundary.name).register_forward_pre_hook(enter, with_kwargs=True, prepend=True)
-    try:
-        yield
-    finally:
-        handle.remove()
+    running.get_submodule(boundary.name).register_forward_pre_hook(enter, with_kwargs=True, prepend=True)
 
 
 def _search(model: nn.Module, x: Any) -> Boundary | None:
     count = rows(x)
     three, two = _few_rows(x, count, 3), _few_rows(x, count, 2)
-    state = current_sampling().replace(n=1, mean=True, component="random", generators=None, held=None)
+    state = Sampling(mean=True)
     with using(state), torch.no_grad():
         trace, other = _trace(model, three), _trace(model, two)
         for name in trace.candidates:
@@ -194,13 +217,14 @@ class _Trace:
         )
 
 
-def _trace(model: nn.Module, x: Any) -> _Trace:
+def _trace(model: nn.Module, x: Any, boundary: Boundary | None = None, n: int = 1) -> _Trace:
+    """Run a replica whose modules tell when they are entered and left, with samples folded at a boundary."""
     trace = _Trace()
-    handles = []
+    running = replica(model, own_hooks=True)
 
     def watch(name: str, module: nn.Module) -> None:
         def enter(_: nn.Module, args: Any, kwargs: Any) -> None:
-            is_random = isinstance(module, (ConvertedLayer, Ensemble))
+            is_random = isinstance(module, Converted)
             if is_random:
                 trace.random_inputs.append(sum(t.numel() for t in tensors((args, kwargs))))
             if trace.candidates:
@@ -216,27 +240,25 @@ def _trace(model: nn.Module, x: Any) -> _Trace:
                 trace.stack.pop()
                 trace.finished.append((tuple(trace.stack), name))
 
-        handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-        handles.append(module.register_forward_hook(leave))
+        module.register_forward_pre_hook(enter, with_kwargs=True)
+        module.register_forward_hook(leave)
 
-    for name, module in model.named_modules():
+    for name, module in running.named_modules():
         if name:
             watch(name, module)
-    try:
-        trace.output = output_tensor(call(model, x))
-    finally:
-        for handle in handles:
-            handle.remove()
+    if boundary is not None:
+        _fold_at(running, boundary, n)
+    trace.output = output_tensor(call(running, x))
     return trace
 
 
 def _proves(model: nn.Module, x: Any, boundary: Boundary, trace: _Trace, state: Sampling) -> bool:
     n = 2
     try:
-        with using(state.replace(n=n)), _folding_at(model, boundary, n):
-            late = _trace(model, x)
-    except Exception:  # noqa: BLE001 - a skip around this place meets rows of another number: try further out
-        return False
+        with using(state.replace(n=n)):
+            late = _trace(model, x, boundary, n)
+    except (RuntimeError, ValueError, IndexError):
+        return False  # a skip around this place meets rows of another number: try further out
     assert trace.output is not None and late.output is not None
     expected = fold(trace.output, n)
     if late.output.shape != expected.shape or late.random_inputs != [n * size for size in trace.random_inputs]:

@@ -10,16 +10,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from leanbayes._registry import to_json
 from leanbayes._sampling import SeededRandom
 from leanbayes._saved_file import PathLike, SavedFile, SavedPart, check_target, open_saved, write
 from leanbayes.convert import bayesianize
 from leanbayes.convert.conversions import find_conversions, is_converted, join
 from leanbayes.convert.selectors import Selector
-from leanbayes.methods import Method, to_json
-from leanbayes.nn import Ensemble
-from leanbayes.nn._base import ConvertedLayer
+from leanbayes.models import create
+from leanbayes.nn._base import Converted
 from leanbayes.parameter import RandomParameter
-from leanbayes.posteriors.sparse import SparsePosterior, make_sparse_
+from leanbayes.posteriors._method import Method
+from leanbayes.posteriors.sparse import SparsePosterior
 
 # How many names a message gives before it counts the others.
 _MOST_NAMES = 3
@@ -140,9 +141,7 @@ def _describe(model: nn.Module) -> dict[str, Any]:
 
 def _plain(model: nn.Module) -> nn.Module:
     """The plain model, or what stands for it and has its attributes."""
-    if isinstance(model, Ensemble):
-        return _plain(model.member)
-    return model.template if isinstance(model, ConvertedLayer) else model
+    return model.plain_view() if isinstance(model, Converted) else model
 
 
 def _unwrap(model: nn.Module) -> nn.Module:
@@ -190,8 +189,6 @@ def _as_stored(key: str, tensor: Tensor, memory: set[int]) -> Tensor:
 
 def _rebuild(file: SavedFile) -> nn.Module:
     """The plain model, as `leanbayes.models.create` built it."""
-    from leanbayes.models import create
-
     config = file.config
     if not isinstance(config, dict) or not {"name", "options"} <= config.keys():
         raise ValueError(
@@ -286,7 +283,7 @@ def _make_sparse(file: SavedFile, model: nn.Module) -> None:
         index = file.handle.get_tensor(key).long().to(weight.device)
         if len(index) and not 0 <= int(index.min()) <= int(index.max()) < weight.posterior.shape.numel():
             raise _misfit(file, model, f"{name} is pruned in the file and has fewer entries in the model")
-        make_sparse_(weight, index, keep_means=f"{name}.posterior.points" in file.stored)
+        weight.prune_(index, keep_means=f"{name}.posterior.points" in file.stored)
 
 
 def _fill(file: SavedFile, model: nn.Module) -> None:

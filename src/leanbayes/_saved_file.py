@@ -14,7 +14,8 @@ from typing import Any
 
 from torch import Tensor
 
-from leanbayes.methods import Method, from_json
+from leanbayes._registry import from_json
+from leanbayes.posteriors._method import Method
 
 _FORMAT = 1
 _METADATA_KEY = "leanbayes"

@@ -11,12 +11,8 @@ from typing import Any
 from torch import nn
 
 from leanbayes.convert.conversions import Conversion, find_conversions, join
-from leanbayes.groups import ComponentGroup
-from leanbayes.methods import Method
-from leanbayes.nn import DropoutLayer, Ensemble, NormLayer
-from leanbayes.nn._base import ConvertedLayer, skeleton
-from leanbayes.nn.ensemble import replace_everywhere
-from leanbayes.parameter import RandomParameter
+from leanbayes.nn._base import Converted
+from leanbayes.posteriors._method import Method
 
 # Longer models show layers whose names differ only in numbers on one line.
 _MOST_ROWS = 30
@@ -156,19 +152,20 @@ class _PlainSizes:
     def __init__(self, model: nn.Module) -> None:
         self.parameters = 0
         self.bytes = 0
-        self.members = {id(m): _one_member(m) for m in model.modules() if isinstance(m, Ensemble)}
+        whole = [m for m in model.modules() if isinstance(m, Converted) and m.inner_model() is not None]
+        self.members: dict[int, nn.Module] = {id(m): m.plain_member() for m in whole}
         self._seen: set[int] = set()
 
     def add(self, module: nn.Module) -> int:
         """Count a module's parameters and buffers, and return how many parameters were new."""
         before = self.parameters
         if self._is_new(module):
-            if isinstance(module, RandomParameter):
-                self._count(module.numel(), module.dtype.itemsize, is_parameter=True)
-            elif isinstance(module, Ensemble):
+            if id(module) in self.members:
                 self.add(self.members[id(module)])
-            # The plain model has no mixing probabilities.
-            elif not isinstance(module, ComponentGroup):
+            elif hasattr(module, "plain_sizes"):
+                for elements, size in module.plain_sizes():  # pyright: ignore[reportCallIssue, reportGeneralTypeIssues]
+                    self._count(elements, size, is_parameter=True)
+            else:
                 self._add_parts(module)
         return self.parameters - before
 
@@ -191,29 +188,19 @@ class _PlainSizes:
         return new
 
 
-def _one_member(ensemble: Ensemble) -> nn.Module:
-    """A member of the shapes that one has on its own; its parameters hold no memory."""
-    member = skeleton(ensemble.member)
-    for parameter in list(member.parameters()):
-        replace_everywhere(member, parameter, nn.Parameter(parameter[0].detach(), parameter.requires_grad))
-    for buffer in list(member.buffers()):
-        replace_everywhere(member, buffer, buffer[0])
-    return member
-
-
 def _rows(conversion: Conversion, plain: _PlainSizes, seen: set[int]) -> list[LayerSummary]:
     """The layers of one conversion; an ensemble of plain models is one row."""
     module = conversion.module
     path = conversion.path
-    if isinstance(module, Ensemble) and not conversion.layers:
+    if conversion.ensemble is not None and not conversion.layers:
         counts = (_new_parameters(module, seen), plain.add(module))
-        return [LayerSummary(path, _plain_type(module), module.method, None, *counts)]
+        return [LayerSummary(path, _plain_type(module), conversion.ensemble, None, *counts)]
     alone = plain.members.get(id(module), module)
     rows = []
     for name, layer in conversion.layers.items():
         counts = (_new_parameters(layer, seen), plain.add(alone.get_submodule(name)))
         kind = type(layer.template).__name__
-        rows.append(LayerSummary(join(path, name), kind, layer.method, _estimator(layer), *counts))
+        rows.append(LayerSummary(join(path, name), kind, layer.method, layer.used_estimator(), *counts))
     return rows
 
 
@@ -223,22 +210,8 @@ def _new_parameters(module: nn.Module, seen: set[int]) -> int:
     return sum(p.numel() for p in new)
 
 
-def _estimator(layer: ConvertedLayer) -> str | None:
-    if isinstance(layer, DropoutLayer):
-        return None
-    for part in layer.children():
-        if isinstance(part, ConvertedLayer):
-            return _estimator(part)
-    if isinstance(layer, NormLayer):
-        wanted = layer.method.wanted_estimator
-        return "weight" if wanted == "auto" else wanted
-    return getattr(layer, "estimator", "weight")
-
-
 def _plain_type(model: nn.Module) -> str:
-    if isinstance(model, Ensemble):
-        return _plain_type(model.member)
-    return type(model.template if isinstance(model, ConvertedLayer) else model).__name__
+    return type(model.plain_view() if isinstance(model, Converted) else model).__name__
 
 
 def _totals(s: Summary) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from leanbayes import noise
-from leanbayes._sampling import Sampling, current_frame
+from leanbayes._sampling import Assigned, Identity, Sampling, check_component_known, current_frame
 from leanbayes.ops import rows_per_sample
 
 
@@ -21,14 +22,27 @@ class ComponentGroup(nn.Module):
         components: Number of components K.
         name: How messages name the group.
         learn_mixing: Whether the mixing probabilities are learned (logits, from uniform) or stay uniform.
+        routes: Whether its owner runs the components one after the other, and so has to look at the numbers.
     """
 
-    def __init__(self, components: int, name: str = "the model", learn_mixing: bool = False) -> None:
+    def __init__(
+        self, components: int, name: str = "the model", learn_mixing: bool = False, routes: bool = False
+    ) -> None:
         super().__init__()
+        self.routes = routes
         self.components = components
+        self.identity = Identity()
         self.name = name
         self.logits = nn.Parameter(torch.zeros(components)) if learn_mixing else None
         self.layers = 1  # that share it
+
+    def parameter_kinds(self) -> dict[str, str]:
+        """What `param_groups` and `freeze` take the parameters for."""
+        return {name: "variational" for name, _ in self.named_parameters()}
+
+    def plain_sizes(self) -> list[tuple[int, int]]:
+        """The plain model has no mixing probabilities."""
+        return []
 
     def log_probs(self, like: Tensor) -> Tensor:
         """Logarithms of the mixing probabilities ``[K]``, on the device and in the precision of `like`."""
@@ -42,34 +56,27 @@ class ComponentGroup(nn.Module):
         return self.log_probs(like).exp()
 
     def index(self, n: int, like: Tensor, spec: Sampling) -> Tensor:
-        """Component of each of n samples ``[n]``, the same wherever the group is asked during one forward pass."""
+        """Component of each of n samples ``[n]``, the same wherever the group is asked during one pass."""
         fixed = self.fixed_index(n, like, spec)
         if fixed is not None:
             return fixed
         return self.once(n, lambda: noise.categorical((n,), self.probs(like), spec))
 
-    def once(self, n: int, draw: Callable[[], Tensor]) -> Tensor:
-        """What `draw` gives for n samples, drawn once during one forward pass or held context."""
+    def once(self, n: int, draw: Callable[[], Any]) -> Any:
+        """What `draw` gives for n samples, drawn once during one pass or held context."""
         frame = current_frame()
         if frame is None or frame.of_layer:
-            self.check_no_rerun()
-            self._warn_of_layers_apart()
+            self.check_alone()
         if frame is None:
             return draw()
-        key = (id(self), n)
-        if key not in frame.components:
-            frame.components[key] = draw()
-        return frame.components[key]
+        key = (id(self.identity), n)
+        if key not in frame.kept:
+            frame.kept[key] = draw()
+        return frame.kept[key]
 
-    def check_no_rerun(self) -> None:
-        """Raise in a backward pass: activation checkpointing would draw another component for each layer."""
-        if not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
-            raise RuntimeError(
-                "activation checkpointing ran a layer again without its component; pass "
-                "context_fn=lb.checkpoint_contexts (and use_reentrant=False) to the checkpoint"
-            )
-
-    def _warn_of_layers_apart(self) -> None:
+    def check_alone(self) -> None:
+        """Warn, or raise in a second run, where a layer draws a component that others should share."""
+        check_component_known()
         if self.layers > 1 and self.components > 1 and not torch.compiler.is_compiling():
             warnings.warn(
                 f"a part of {self.name} was called on its own, so that each of the {self.layers} layers that share a "
@@ -79,30 +86,60 @@ class ComponentGroup(nn.Module):
 
     def row_index(self, rows: int, like: Tensor, spec: Sampling) -> Tensor:
         """Component of each row ``[rows]``: that of the row's sample, or of the row itself where the state has it."""
-        component = spec.component
-        index = component.to(like.device) if isinstance(component, Tensor) else self.index(spec.n, like, spec)
-        return index.repeat_interleave(rows_per_sample(rows, index.shape[0]), output_size=rows)
+        given = self.given_rows(spec)
+        if given is None:
+            index = self.index(spec.n, like, spec)
+            return index.repeat_interleave(rows_per_sample(rows, index.shape[0]), output_size=rows)
+        if given.shape[0] != rows:
+            raise ValueError(
+                f"components were given for {given.shape[0]} rows, but a layer of {self.name} sees {rows}, so that it "
+                "cannot be told which component a row has; use tile=True"
+            )
+        return given.to(like.device)
+
+    def given_rows(self, spec: Sampling) -> Tensor | None:
+        """The component of each row ``[rows]`` where the state has it, None where it speaks of samples."""
+        if isinstance(spec.component, Tensor):
+            return spec.component
+        given = spec.assigned.get(id(self.identity))
+        if given is None or not given.per_row:
+            return None
+        assert isinstance(given.index, Tensor)
+        return given.index
 
     def fixed_index(self, n: int, like: Tensor, spec: Sampling) -> Tensor | None:
         """The index ``[n]`` where the sampling state settles it, None where it is to be drawn."""
-        component = spec.component
-        if isinstance(component, Tensor):
+        if self.given_rows(spec) is not None:
             raise ValueError(
                 f"components were given per row, but {self.name} has a layer that draws one weight for all rows of a "
                 "sample; use tile=True"
             )
+        component = spec.component
         if isinstance(component, int):
-            if component >= self.components:
-                raise ValueError(
-                    f"component={component} does not exist: {self.name} has {self.components} components, "
-                    f"0 to {self.components - 1}"
-                )
+            self._check(component)
             return torch.full((n,), component, device=like.device)
-        if component in ("all", "stratified"):
-            if component == "all" and n % self.components:
+        if isinstance(component, str) and component == "all":
+            if n % self.components:
                 raise ValueError(
                     f"component='all' needs n to be a multiple of the {self.components} components of {self.name}, "
                     f"not n={n}"
                 )
-            return (torch.arange(n, device=like.device) + spec.offset) % self.components
-        return None
+            return torch.arange(n, device=like.device) % self.components
+        given = spec.assigned.get(id(self.identity))
+        return None if given is None else self._as_tensor(given, n, like)
+
+    def _as_tensor(self, given: Assigned, n: int, like: Tensor) -> Tensor:
+        assert len(given.index) == n
+        if given.cycle is not None:
+            start, stride = given.cycle
+            return (torch.arange(n, device=like.device) + start) // stride % self.components
+        if isinstance(given.index, Tensor):
+            return given.index.to(like.device)
+        return torch.tensor(given.index, device=like.device)
+
+    def _check(self, component: int) -> None:
+        if component >= self.components:
+            raise ValueError(
+                f"component={component} does not exist: {self.name} has {self.components} components, "
+                f"0 to {self.components - 1}"
+            )

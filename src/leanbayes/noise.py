@@ -32,20 +32,57 @@ def full_precision(value: Tensor) -> Tensor:
 
 def exact_products(device: torch.device) -> AbstractContextManager:
     """Context in which autocast leaves products in the precision of their factors."""
-    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
+    if device.type != "meta" and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
 
 
 def _draw(function: Callable[..., Tensor], shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:
     dtype = compute_dtype(like.dtype)
-    if spec.generators is not None:
-        # One generator per sample: sample s is the same however the samples are spread over passes.
-        part = (shape[0] // len(spec.generators), *shape[1:])
-        return torch.cat([function(part, device=like.device, dtype=dtype, generator=g) for g in spec.generators])
+    options = {"device": like.device, "dtype": dtype}
+    if spec.streams is not None:
+        # One source per sample: sample s is the same however the samples are spread over passes.
+        part = (shape[0] // len(spec.streams), *shape[1:])
+        if torch.compiler.is_compiling():
+            return torch.cat([_counted(function, part, stream.next_key(), options) for stream in spec.streams])
+        generators = [stream.generator(like.device) for stream in spec.streams]
+        return torch.cat([function(part, generator=generator, **options) for generator in generators])
     if spec.generator is not None:
-        return function(tuple(shape), device=like.device, dtype=dtype, generator=spec.generator)
-    return function(tuple(shape), device=like.device, dtype=dtype)
+        return function(tuple(shape), generator=spec.generator, **options)
+    if spec.stream is not None:
+        if torch.compiler.is_compiling():
+            return _counted(function, tuple(shape), spec.stream.next_key(), options)
+        return function(tuple(shape), generator=spec.stream.generator(like.device), **options)
+    return function(tuple(shape), **options)
+
+
+def _counted(function: Callable[..., Tensor], shape: tuple[int, ...], key: Tensor, options: dict) -> Tensor:
+    """What `torch.rand` or `torch.randn` draws, as a function of a key: compiled graphs hold no generators."""
+    device, dtype = options["device"], options["dtype"]
+    if function is torch.rand:
+        return _hashed(shape, key.to(device)).to(dtype)
+    first, second = _hashed((2, *shape), key.to(device)).to(dtype).unbind(0)
+    # Box and Muller; 1 - u is never 0.
+    return (-2 * torch.log1p(-first)).sqrt() * (2 * math.pi * second).cos()
+
+
+_32_BITS = 0xFFFFFFFF
+
+
+def _hashed(shape: tuple[int, ...], key: Tensor) -> Tensor:
+    """Numbers uniform on [0, 1), in steps of 2^-24, by hashing their position together with the key."""
+    start = _mix((_mix(key & _32_BITS) + (key >> 32)) & _32_BITS)
+    position = torch.arange(math.prod(shape), device=key.device)
+    bits = _mix((_mix(position ^ start) + _mix(start ^ 0x3C6EF372)) & _32_BITS)
+    return ((bits >> 8).to(torch.float32) * 2.0**-24).view(shape)
+
+
+def _mix(x: Tensor) -> Tensor:
+    """A one-to-one map of 32-bit numbers that spreads each bit over all; products stay within 63 bits."""
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & _32_BITS
+    x = ((x ^ (x >> 15)) * 0x31848BAB) & _32_BITS
+    x = ((x ^ (x >> 14)) * 0x45D9F3B) & _32_BITS
+    return x ^ (x >> 16)
 
 
 def normal(shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:
@@ -82,7 +119,8 @@ def categorical(shape: Sequence[int], probs: Tensor, spec: Sampling) -> Tensor:
     return torch.bucketize(uniform(shape, probs, spec), edges, right=True).clamp_max(probs.shape[0] - 1)
 
 
-def gumbel(shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:
-    """Standard Gumbel noise."""
-    tiny = torch.finfo(compute_dtype(like.dtype)).tiny
-    return -torch.log(-torch.log(uniform(shape, like, spec).clamp_min(tiny)))
+def balanced(n: int, kinds: int, like: Tensor, spec: Sampling) -> Tensor:
+    """Numbers under `kinds` ``[n]`` in random order, each as often as the others, or once more."""
+    # Which of them come once more is drawn as well, so that none is preferred in the long run.
+    offset = (uniform((n,), like, spec)[0] * kinds).long()
+    return (uniform((n,), like, spec).argsort() + offset) % kinds

@@ -32,7 +32,10 @@ class LinearOp(ABC):
 
     out_axis: ClassVar[int] = 0
     in_axis: ClassVar[int] = 1
+    # Whether inputs are indices, which have no features to scale.
     index_input: ClassVar[bool] = False
+    # Whether outputs must come from whole weights, one for all rows of a sample.
+    whole_weights: ClassVar[bool] = False
     groups = 1
 
     @abstractmethod
@@ -46,6 +49,10 @@ class LinearOp(ABC):
     def row_axis(self, x: Tensor, batch_dim: int) -> int:
         """Axis of the rows of x in a model whose sequences have theirs at `batch_dim`; 0 for what is no sequence."""
         return 0
+
+    def one_position(self, x: Tensor) -> bool:
+        """Whether each row of x meets each entry of the weight once, as a vector does in a dense layer."""
+        return False
 
     def add_feature_axis(self, values: Tensor, ndim: int, batch_dim: int) -> Tensor:
         """View ``[rows, features]`` so that it broadcasts with an input or output of `ndim` axes, features last."""
@@ -97,6 +104,10 @@ class LinearOp(ABC):
         assert result is not None
         return result
 
+    def same_axes(self, other: LinearOp) -> bool:
+        """Whether input and output features lie on the same axes of the weight."""
+        return (self.in_axis, self.out_axis) == (other.in_axis, other.out_axis)
+
     def features(self, shape: torch.Size, axis: int) -> int:
         """Number of features along one of the two feature axes of a weight of this shape.
 
@@ -144,6 +155,10 @@ class Dense(LinearOp):
     def batched(self, x: Tensor) -> bool:
         """See `LinearOp`."""
         return x.dim() > 1
+
+    def one_position(self, x: Tensor) -> bool:
+        """See `LinearOp`."""
+        return x.dim() == 2
 
     def row_axis(self, x: Tensor, batch_dim: int) -> int:
         """See `LinearOp`."""
@@ -265,6 +280,9 @@ class Lookup(LinearOp):
 @dataclass(frozen=True)
 class BagLookup(Lookup):
     """Sums, means or maxima of rows of a table (`nn.EmbeddingBag`), with the offsets and weights of one call."""
+
+    # A bag that holds a word twice adds its noise twice.
+    whole_weights: ClassVar[bool] = True
 
     mode: str = "mean"
     include_last_offset: bool = False

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from leanbayes._sampling import Frame, Sampling, current_frame
+from leanbayes import noise
+from leanbayes._sampling import Identity, Sampling, check_rerun, current_frame, note_dependence
+from leanbayes.groups import ComponentGroup
+from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Factors, Moments, Posterior
-
-if TYPE_CHECKING:
-    from leanbayes.ops import LinearOp
-    from leanbayes.priors._base import Prior
+from leanbayes.posteriors._divergence import kl_divergence
+from leanbayes.posteriors.sparse import sparse_copy
+from leanbayes.priors import Prior
 
 
 class RandomParameter(nn.Module):
     """A posterior and a prior for one tensor: what layers draw from, what reports the KL, what tied layers share.
 
-    It is no tensor, but answers what third-party code asks of one (`shape`, `dtype`, `device`, ...).
+    What it draws during one pass is kept in the pass's frame, so that an example meets one draw wherever the weight is
+    used. It is no tensor, but answers what third-party code asks of one (`shape`, `dtype`, `device`, ...).
 
     Args:
         posterior: The distribution.
@@ -28,38 +31,48 @@ class RandomParameter(nn.Module):
             other rows.
     """
 
+    answers_for_parts = True
+
     def __init__(self, posterior: Posterior, prior: Prior | None, padding: tuple[int, Tensor] | None = None) -> None:
         super().__init__()
         self.posterior = posterior
         self.prior = prior
         self.padding_idx = None if padding is None else padding[0]
         self.padding_row = None if padding is None else nn.Parameter(padding[1].detach().clone())
-        # Set where several layers use this weight: one function then means one draw for all of them.
+        self.identity = Identity()
+        # Set where several layers use this weight.
         self.tied = False
-        # Set for the weights of recurrent cells: one draw serves all steps of a forward pass.
-        self.one_draw_per_forward = False
+        # Axes whose features no user of the weight may give signs: those that some user looks up by index.
+        self.unsigned_axes: frozenset[int] = frozenset()
 
     def rsample(self, n: int, spec: Sampling) -> Tensor:
         """Draw n weights ``[n, *shape]``."""
-        return self._shared("draw", n, spec, lambda: self._pad(self.posterior.rsample(n, spec)))
+        return self._once("draw", n, spec, lambda: self._pad(self.posterior.rsample(n, spec)))
 
     def deviation(self, n: int, spec: Sampling) -> Tensor:
         """Draw n weights less their mean ``[n, *shape]``."""
-        draw = self._shared("deviation", n, spec, lambda: self.posterior.deviation(n, spec))
+        draw = self._once("deviation", n, spec, lambda: self.posterior.deviation(n, spec))
         return self._pad(draw, torch.zeros_like) if self.padding_row is not None else draw
 
     def factors(self, rows: int, spec: Sampling) -> Factors:
         """A weight and feature scales, one draw per row; in joint mode one per sample."""
         count = spec.n if spec.joint else rows
-        return self._shared("factors", count, spec, lambda: self.posterior.factors(count, spec))
+        return self._once("factors", count, spec, lambda: self.posterior.factors(count, spec))
+
+    def signs(self, axis: int, features: int, rows: int, spec: Sampling) -> Tensor | None:
+        """Random signs ``[rows, features]`` for one axis of the weight, None where that axis must have none."""
+        if axis in self.unsigned_axes:
+            return None
+        like = next(self.posterior.parameters())
+        return self._once(f"signs {axis}", rows, spec, lambda: noise.signs((rows, features), like, spec))
 
     def factors_fit(self, op: LinearOp) -> bool:
         """Whether the factors are scales of the op's features.
 
         They are not where a tied layer with another op owns them, and not where a padding row is left out of them.
         """
-        owner: LinearOp = self.posterior.op  # pyright: ignore[reportAssignmentType]
-        return self.padding_row is None and (owner.in_axis, owner.out_axis) == (op.in_axis, op.out_axis)
+        owner = self.posterior.op
+        return self.padding_row is None and owner is not None and owner.same_axes(op)
 
     def moments(self) -> Moments:
         """Mean and variance of the elements."""
@@ -76,24 +89,62 @@ class RandomParameter(nn.Module):
     def means(self, n: int, spec: Sampling) -> Tensor:
         """The mean ``[*shape]``, or one per sample ``[n, *shape]`` where components are spread over the samples."""
         component = spec.component
-        if self.posterior.components == 1 or component == "random":
+        if self.posterior.components == 1:
             return self.mean()
         if isinstance(component, int):
             return self.mean(component)
-        if isinstance(component, Tensor):
+        group = self.posterior.component_group()
+        if isinstance(component, Tensor) or (group is not None and group.given_rows(spec) is not None):
             raise ValueError("components per row do not go with mean=True; choose one component for all rows")
-        if component == "stratified" and not self.posterior.shared_index:
+        if component == "all":
+            if n % self.posterior.components:
+                raise ValueError(f"component='all' needs n to be a multiple of {self.posterior.components}, not n={n}")
+            return self._mean_of_each([s % self.posterior.components for s in range(n)])
+        given = None if group is None else spec.assigned.get(id(group.identity))
+        if given is None:
             return self.mean()
-        if component == "all" and n % self.posterior.components:
-            raise ValueError(f"component='all' needs n to be a multiple of {self.posterior.components}, not n={n}")
-        each = [self.mean(k) for k in range(self.posterior.components)]
-        return torch.stack([each[(spec.offset + s) % len(each)] for s in range(n)])
+        return self._mean_of_each([int(k) for k in given.index])
+
+    def _mean_of_each(self, index: list[int]) -> Tensor:
+        means = {k: self.mean(k) for k in dict.fromkeys(index)}
+        return torch.stack([means[k] for k in index])
 
     def kl(self, mixture: str = "mean", constant: bool | None = None) -> Tensor:
         """KL divergence from the prior in nats, summed over the elements: one float32 scalar (float64 for doubles)."""
-        from leanbayes._kl import kl_divergence
+        terms = self.kl_terms(mixture, constant)
+        return torch.stack(terms).sum() if terms else torch.zeros((), device=self.device)
 
-        return kl_divergence(self.posterior, self.prior, mixture=mixture, constant=constant)
+    def kl_terms(self, mixture: str, constant: bool | None) -> list[Any]:
+        """What the weight adds to a model's total, see `leanbayes.kl`."""
+        terms = self.posterior.divergence_terms(self.prior, mixture, constant)
+        return [kl_divergence(self.posterior, self.prior, constant=constant)] if terms is None else terms
+
+    def parameter_kinds(self) -> dict[str, str]:
+        """What `param_groups` and `freeze` take the parameters for: "points", "means" or "variational"."""
+        kinds = {} if self.padding_row is None else {"padding_row": "points"}
+        for name, _ in self.posterior.named_parameters():
+            original = name in self.posterior.original
+            kind = "points" if name in self.posterior.outside_kl else "means" if original else "variational"
+            kinds[f"posterior.{name}"] = kind
+        return kinds
+
+    def component_parts(self) -> list[tuple[ComponentGroup, list[Any]]]:
+        """The index that serves the whole model, where the weight follows one; there is nothing inside it."""
+        group = self.posterior.component_group()
+        return [] if group is None else [(group, [])]
+
+    def plain_sizes(self) -> list[tuple[int, int]]:
+        """Elements and bytes per element of what the plain model has in its place."""
+        return [(self.numel(), self.dtype.itemsize)]
+
+    def draws_noise(self) -> bool:
+        """Whether draws (of one component) differ."""
+        return not self.posterior.deterministic()
+
+    def prune_(self, index: Tensor, keep_means: bool = False) -> None:
+        """Leave the entries ``index`` ``[K]`` of the flattened weight alone random; its KL counts 0 from then on."""
+        self.posterior = sparse_copy(self.posterior, index, keep_means)
+        self.prior = None
 
     def set_point_(self, value: Tensor) -> None:
         """Load a plain weight."""
@@ -103,18 +154,22 @@ class RandomParameter(nn.Module):
             value = remove_row(value, self.padding_idx)
         self.posterior.set_point_(value)
 
-    def _shared(self, what: str, n: int, spec: Sampling, draw: Callable[[], Any]) -> Any:
-        # In joint mode, and within a sequence, every user of this weight must see the same draw.
-        if not (spec.joint or self.one_draw_per_forward):
-            return draw()
-        frame: Frame | None = current_frame()
+    def _once(self, what: str, n: int, spec: Sampling, draw: Callable[[], Any]) -> Any:
+        """What `draw` gives, drawn once during one pass or held context."""
+        frame = current_frame()
         if frame is None:
+            check_rerun(self)
             return draw()
         component = None if isinstance(spec.component, Tensor) else spec.component
-        key = (id(self), what, n, component)
-        if key not in frame.draws:
-            frame.draws[key] = draw()
-        return frame.draws[key]
+        key = (id(self.identity), what, n, component)
+        if key in frame.kept:
+            # A second run of this use alone would draw anew.
+            note_dependence(self, True)
+            return frame.kept[key]
+        check_rerun(self)
+        note_dependence(self, False)
+        frame.kept[key] = draw()
+        return frame.kept[key]
 
     def _pad(self, value: Tensor, row: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         if self.padding_row is None:

@@ -52,7 +52,7 @@ def test_kappa_chooses_by_curvature():
     assert kappa["output"][left].min() >= kappa["output"][~left].max() and int(left.sum()) == 9
 
 
-@pytest.mark.parametrize("estimator", [None, "weight", "flipout"])
+@pytest.mark.parametrize("estimator", ["local", "weight", "flipout"])
 def test_predictions_are_those_of_the_zeroed_dense_model(estimator):
     model = noisy()
     small = prune(model, sparsity=0.5)
@@ -61,8 +61,8 @@ def test_predictions_are_those_of_the_zeroed_dense_model(estimator):
         for name in ("conv", "hidden", "output"):
             zeroed(model, name, small.get_submodule(name).weight.posterior.std() > 0)
         wanted = lb.predict(model, X, 400, seed=0)
-    if estimator is None:
-        # Local noise is drawn for outputs, the same for both.
+    if estimator == "local":
+        # It is drawn for outputs, the same for both.
         torch.testing.assert_close(found, wanted.probs)
     else:
         error = wanted.outputs.softmax(-1).std(0) / 400**0.5

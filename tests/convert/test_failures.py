@@ -41,7 +41,7 @@ BAD = {
     "a rank no layer can take": (lambda m: lb.bayesianize(m, lb.KTied(rank=500)), "rank=500.* fits no layer"),
     "an unknown estimator": (
         lambda m: lb.bayesianize(m, lb.MeanField(estimator="rank1")),
-        r"estimator=\.\.\.\) takes one of 'auto', 'local', 'weight', 'flipout', not 'rank1'",
+        r"estimator=\.\.\.\) takes one of 'auto', 'local', 'flipout', 'weight', not 'rank1'",
     ),
     "an estimator that one layer does not offer": (
         lambda m: lb.bayesianize(m, lb.MeanField(estimator="flipout")),

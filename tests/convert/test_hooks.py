@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import leanbayes as lb
+from leanbayes._sampling.state import LOCAL
 from tests.networks import SmallNet
 
 X = torch.randn(3, 2, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -128,8 +129,6 @@ def test_a_bound_method_does_not_drag_its_owner_into_copies():
 
 @pytest.mark.parametrize("kind", ["hidden", "norm"])
 def test_a_failing_forward_leaves_no_frame_behind(kind):
-    from leanbayes import _sampling
-
     model = lb.bayesianize(SmallNet(), lb.Rank1())
 
     def fail(module, args):
@@ -139,9 +138,9 @@ def test_a_failing_forward_leaves_no_frame_behind(kind):
     with pytest.raises(RuntimeError, match="no"):
         model(X)
     handle.remove()
-    assert _sampling._FRAMES == []
+    assert LOCAL.frames == []
     assert model(X).shape == (3, 3)
-    with pytest.raises(RuntimeError), lb.sampling(n=2, bn="per_sample"):
+    with pytest.raises(RuntimeError), lb.sampling(n=2):
         model(torch.randn(2, 9, 4, 4))
-    assert _sampling._FRAMES == []
-    assert len(_sampling._STATES) == 1
+    assert LOCAL.frames == []
+    assert len(LOCAL.states) == 1

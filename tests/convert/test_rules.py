@@ -14,7 +14,15 @@ from torch.nn.utils import parametrizations, prune
 
 import leanbayes as lb
 from leanbayes.convert import converters
-from leanbayes.nn import AttentionLayer, BayesianLayer, DropoutLayer, NormLayer, RecurrentLayer, WrappedLayer
+from leanbayes.nn import (
+    AttentionLayer,
+    BayesianLayer,
+    BilinearLayer,
+    CellLayer,
+    DropoutLayer,
+    NormLayer,
+    RecurrentLayer,
+)
 from leanbayes.nn._base import ConvertedLayer
 from tests.families import LAYERWISE, NOT_RECURRENT, everywhere
 from tests.networks import build
@@ -87,7 +95,8 @@ def test_which_layer_a_module_becomes():
     kinds = {
         AttentionLayer: ["attention"],
         RecurrentLayer: ["lstm"],
-        WrappedLayer: ["bilinear", "cell"],
+        BilinearLayer: ["bilinear"],
+        CellLayer: ["cell"],
         NormLayer: ["norm"],
         BayesianLayer: ["bag", "conv", "deconv", "embedding", "hidden", "output"],
     }

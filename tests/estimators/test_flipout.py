@@ -6,7 +6,7 @@ from torch import nn
 import leanbayes as lb
 from leanbayes import noise
 from leanbayes._sampling import Sampling, using
-from leanbayes.testing import EstimatorSuite, sample_generators
+from leanbayes.testing import EstimatorSuite, sample_streams
 
 
 class TestDense(EstimatorSuite):
@@ -43,9 +43,9 @@ def test_every_row_sees_the_perturbation_with_signs_of_its_own():
     layer = lb.nn.BayesianLayer(nn.Linear(4, 3), lb.MeanField(init_std=0.3, estimator="flipout"))
     x = torch.randn(6, 4)
     with torch.no_grad():
-        with using(Sampling(n=2, generators=sample_generators(2))):
+        with using(Sampling(n=2, streams=sample_streams(2))):
             y = layer(x)
-        again = Sampling(n=2, generators=sample_generators(2))
+        again = Sampling(n=2, streams=sample_streams(2))
         s_in, s_out = noise.signs((6, 4), x, again), noise.signs((6, 3), x, again)
         deviation = layer.weight.deviation(2, again)
     for row in range(6):

@@ -11,6 +11,7 @@ from leanbayes.testing import EstimatorSuite, run_apart, run_folded
 
 class TestDense(EstimatorSuite):
     estimator = "local"
+    one_weight_per_example = True  # of one vector
 
     def make_layer(self):
         return lb.nn.BayesianLayer(nn.Linear(4, 3), lb.MeanField(init_std=0.3, bias="same"))
@@ -21,7 +22,6 @@ class TestDense(EstimatorSuite):
 
 class TestConvolution(EstimatorSuite):
     estimator = "local"
-    one_weight_per_example = False
 
     def make_layer(self):
         return lb.nn.BayesianLayer(nn.Conv1d(2, 3, 2, padding=1), lb.KTied(init_std=0.3))
@@ -44,7 +44,7 @@ class TestMomentMatching(EstimatorSuite):
 
 
 def test_variance_is_that_of_the_sum_of_independent_weights():
-    layer = lb.nn.BayesianLayer(nn.Linear(3, 2, bias=False), lb.MeanField(init_std=0.5))
+    layer = lb.nn.BayesianLayer(nn.Linear(3, 2, bias=False), lb.MeanField(init_std=0.5, estimator="local"))
     x = torch.tensor([[1.0, -2.0, 3.0]])
     with lb.sampling(n=4000), torch.no_grad():
         y = layer(lb.fold(x, 4000))
@@ -53,7 +53,7 @@ def test_variance_is_that_of_the_sum_of_independent_weights():
 
 
 def test_neither_noise_nor_nan_without_variance():
-    layer = lb.nn.BayesianLayer(nn.Linear(3, 2), lb.MeanField(init_std=0.5))
+    layer = lb.nn.BayesianLayer(nn.Linear(3, 2), lb.MeanField(init_std=0.5, estimator="local"))
     x = torch.zeros(4, 3)
     y = layer(x)
     assert torch.equal(y, layer.bias.expand(4, 2))
@@ -63,7 +63,7 @@ def test_neither_noise_nor_nan_without_variance():
 
 def test_the_smallest_variances_keep_finite_gradients():
     for scale in (1e-3, 1e-6, 1e-9, 1e-12):
-        layer = lb.nn.BayesianLayer(nn.Linear(3, 2), lb.MeanField(init_std=0.5))
+        layer = lb.nn.BayesianLayer(nn.Linear(3, 2), lb.MeanField(init_std=0.5, estimator="local"))
         x = (scale * torch.randn(4, 3)).requires_grad_()
         layer(x).sum().backward()
         assert x.grad.isfinite().all() and layer.weight.posterior.raw_std.grad.isfinite().all()
@@ -71,7 +71,7 @@ def test_the_smallest_variances_keep_finite_gradients():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_computes_variances_in_float32(dtype):
-    layer = lb.nn.BayesianLayer(nn.Linear(40, 3), lb.MeanField(init_std=0.3)).to(dtype)
+    layer = lb.nn.BayesianLayer(nn.Linear(40, 3), lb.MeanField(init_std=0.3, estimator="local")).to(dtype)
     # The squares of these inputs leave float16's range.
     x = torch.full((500, 40), 400.0, dtype=dtype)
     with torch.no_grad():
@@ -83,22 +83,22 @@ def test_half_precision_computes_variances_in_float32(dtype):
 
 def test_autocast_gives_the_plain_layers_dtype():
     plain = nn.Linear(4, 3)
-    layer = lb.nn.BayesianLayer(nn.Linear(4, 3), lb.VarianceLayer())
-    other = lb.nn.BayesianLayer(nn.Linear(4, 3), lb.MeanField())
+    layer = lb.nn.BayesianLayer(nn.Linear(4, 3), lb.VarianceLayer(estimator="local"))
+    other = lb.nn.BayesianLayer(nn.Linear(4, 3), lb.MeanField(estimator="local"))
     x = torch.randn(2, 4)
     with torch.autocast("cpu", torch.bfloat16):
         assert layer(x).dtype == other(x).dtype == plain(x).dtype == torch.bfloat16
 
 
 def test_sequence_first_rows_get_noise_of_their_own():
-    layer = lb.nn.BayesianLayer(nn.Linear(4, 3), lb.MeanField(init_std=0.3)).eval()
+    layer = lb.nn.BayesianLayer(nn.Linear(4, 3), lb.MeanField(init_std=0.3, estimator="local")).eval()
     x = torch.randn(5, 2, 4)
     folded, apart = (run(layer, x, 3, batch_dim=1) for run in (run_folded, run_apart))
     torch.testing.assert_close(folded, apart)
 
 
 def test_positions_get_noise_of_their_own():
-    layer = lb.nn.BayesianLayer(nn.Linear(4, 3), lb.MeanField(init_std=0.3))
+    layer = lb.nn.BayesianLayer(nn.Linear(4, 3), lb.MeanField(init_std=0.3, estimator="local"))
     with using(Sampling()):
         y = layer(torch.ones(1, 2, 4))
     assert not torch.allclose(y[:, 0], y[:, 1])

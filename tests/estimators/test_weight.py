@@ -6,7 +6,7 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes._sampling import Sampling, using
-from leanbayes.testing import EstimatorSuite, sample_generators
+from leanbayes.testing import EstimatorSuite, sample_streams
 
 
 class TestDense(EstimatorSuite):
@@ -32,10 +32,10 @@ class TestEmbeddingBag(EstimatorSuite):
 def test_all_rows_of_a_sample_see_one_weight():
     layer = lb.nn.BayesianLayer(nn.Linear(4, 3), lb.MeanField(init_std=0.3, estimator="weight"))
     x = torch.randn(6, 4)
-    generators = sample_generators(2)
-    with using(Sampling(n=2, generators=generators)):
+    generators = sample_streams(2)
+    with using(Sampling(n=2, streams=generators)):
         y = layer(x)
-    weights = layer.weight.posterior.rsample(2, Sampling(n=2, generators=sample_generators(2)))
+    weights = layer.weight.posterior.rsample(2, Sampling(n=2, streams=sample_streams(2)))
     expected = torch.cat([x[:3] @ weights[0].T, x[3:] @ weights[1].T]) + layer.bias
     torch.testing.assert_close(y, expected)
 

@@ -1,7 +1,5 @@
 """Activation checkpointing: the second run of a block draws as the first did."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -98,35 +96,6 @@ def test_a_generator_of_ones_own():
 
     for ours, plain in zip(run(True), run(False)):
         torch.testing.assert_close(ours, plain)
-
-
-def test_per_sample_statistics():
-    torch.manual_seed(0)
-    block = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Tanh())
-
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.block = block
-            self.checkpoints = False
-
-        def forward(self, x):
-            if self.checkpoints:
-                return checkpoint(self.block, x, use_reentrant=False, context_fn=lb.checkpoint_contexts)
-            return self.block(x)
-
-    model = lb.bayesianize(Net(), lb.MeanField(init_std=0.5)).train()
-    x = torch.randn(6, 4)
-
-    def run(checkpoints):
-        copied = copy.deepcopy(model)
-        copied.checkpoints = checkpoints
-        with lb.sampling(n=3, seed=1, bn="per_sample"):
-            loss = copied(lb.fold(x, 3)).pow(3).sum()
-        return torch.autograd.grad(loss, list(copied.parameters()))
-
-    for ours, plain in zip(run(True), run(False)):
-        torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["dense", "attention"])

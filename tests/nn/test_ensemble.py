@@ -8,7 +8,7 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes.models import create
-from leanbayes.nn.ensemble import reinitialise
+from leanbayes.nn.reinitialise import reinitialise
 from tests.networks import NETWORKS, Cells, SmallNet, build
 
 X = torch.randn(6, 2, 4, 4, generator=torch.Generator().manual_seed(0))

@@ -81,16 +81,6 @@ def test_means_take_the_plain_norms_own_path(name, grad, training):
         assert all(torch.equal(value, buffers(expected)[key]) for key, value in buffers(layer).items())
 
 
-def test_means_of_several_samples_in_training_with_statistics_of_each():
-    model = nn.Sequential(nn.BatchNorm1d(4))
-    plain = copy.deepcopy(model)
-    x = torch.randn(3, 4)
-    model = lb.bayesianize(model, lb.EMP(components=1))
-    with lb.sampling(n=2, mean=True, bn="per_sample"):
-        y = model(torch.cat([x, x + 5]))
-    assert torch.equal(y[:3], plain(x))
-
-
 def test_a_shift_that_another_layer_shares_is_there_with_means_too():
     model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
     model[1].bias = model[0].bias

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 import leanbayes as lb
-from leanbayes._kl import kl_divergence
 from leanbayes._sampling import Sampling
 from leanbayes.ops import op_for
+from leanbayes.posteriors._divergence import kl_divergence
 from leanbayes.posteriors.dropout import DropConnectPosterior, DropoutPosterior
 from leanbayes.testing import PosteriorSuite, assert_probability_close
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import leanbayes as lb
-from leanbayes._kl import kl_divergence
 from leanbayes._sampling import Sampling
+from leanbayes.posteriors._divergence import kl_divergence
 from leanbayes.posteriors.variance import VariancePosterior
 from leanbayes.testing import PosteriorSuite
 
@@ -52,9 +52,9 @@ def test_divergence_is_zero():
 
 
 def test_moment_matching_is_not_chosen_unasked():
-    layers = {kind: lb.nn.BayesianLayer(nn.Linear(3, 2), lb.VarianceLayer(kind)) for kind in ("gaussian", "uniform")}
+    layers = {kind: lb.bayesianize(nn.Linear(3, 2), lb.VarianceLayer(kind)) for kind in ("gaussian", "uniform")}
     assert layers["gaussian"].estimator == "local"
-    assert layers["uniform"].estimator == "weight"
+    assert layers["uniform"].estimator == "flipout"
     assert lb.nn.BayesianLayer(nn.Linear(3, 2), lb.VarianceLayer("uniform", estimator="local")).estimator == "local"
 
 

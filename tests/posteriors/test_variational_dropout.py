@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import leanbayes as lb
-from leanbayes._kl import kl_divergence
 from leanbayes.ops import op_for
+from leanbayes.posteriors._divergence import kl_divergence
 from leanbayes.posteriors.variational_dropout import VariationalDropoutPosterior
 from leanbayes.testing import PosteriorSuite
 

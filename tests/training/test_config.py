@@ -24,7 +24,6 @@ BAD = [
     ({"samples": 0}, "samples"),
     ({"components": "some"}, "components"),
     ({"mixture": "all"}, "mixture"),
-    ({"bn": "none"}, "bn"),
     ({"tile": "yes"}, "tile"),
     ({"clip": 0}, "clip"),
     ({"accumulate": 0}, "accumulate"),

@@ -9,12 +9,8 @@ from torch import nn
 
 from leanbayes.convert.conversions import find_conversions, join
 from leanbayes.convert.selectors import named
-from leanbayes.nn._base import ConvertedLayer
-from leanbayes.nn.ensemble import Ensemble
+from leanbayes.nn._base import Converted, ConvertedLayer
 from leanbayes.parameter import RandomParameter
-from leanbayes.posteriors._gaussian import GaussianPosterior
-from leanbayes.posteriors.sparse import SparsePosterior
-from leanbayes.posteriors.variance import VariancePosterior
 
 Which = str | Sequence[str] | Callable[[str, nn.Module], bool] | None
 
@@ -44,7 +40,7 @@ def noisy_layers(model: nn.Module, which: Which = None) -> list[NoisyLayer]:
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a converted model, got {type(model).__name__}")
     model = uncompiled(model)
-    if any(isinstance(module, Ensemble) for module in model.modules()):
+    if any(isinstance(module, Converted) and module.inner_model() is not None for module in model.modules()):
         raise ValueError(
             "the members of a deep ensemble are looked at one by one; pass one of them, ensemble.member_module(0)"
         )
@@ -92,6 +88,6 @@ def _noisy_weights(name: str, layer: ConvertedLayer) -> dict[str, RandomParamete
         # Random biases have one axis; what an analysis says of a layer is about its weights.
         if not isinstance(parameter, RandomParameter) or parameter.dim() < 2:
             continue
-        if isinstance(parameter.posterior, GaussianPosterior | VariancePosterior | SparsePosterior):
+        if "moments" in parameter.posterior.offers:
             found[join(name, "" if inner == "weight" else inner.removesuffix(".weight"))] = parameter
     return found

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from leanbayes.analysis._layers import noisy_layers
 from leanbayes.posteriors._base import Posterior
-from leanbayes.posteriors._gaussian import GaussianPosterior
-from leanbayes.posteriors.sparse import SparsePosterior
-from leanbayes.posteriors.variance import VariancePosterior
-from leanbayes.posteriors.variational_dropout import VariationalDropoutPosterior
 
 
 @torch.no_grad()
@@ -42,11 +38,5 @@ def log_alpha(model: nn.Module) -> dict[str, Tensor]:
 
 def weight_log_alpha(posterior: Posterior) -> Tensor:
     """Log alpha of one random weight, as it is shared."""
-    if isinstance(posterior, SparsePosterior):
-        return weight_log_alpha(posterior.kept)
-    if isinstance(posterior, VariationalDropoutPosterior):
-        return posterior.shared_log_alpha().detach().clone()
-    if isinstance(posterior, VariancePosterior):
-        return torch.full((), math.inf, device=posterior.signed_std.device)
-    assert isinstance(posterior, GaussianPosterior)
-    return posterior.log_alpha().detach()
+    noisy: Any = posterior
+    return noisy.shared_log_alpha().detach().clone()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from leanbayes._inputs import output_tensor
-from leanbayes._predict import _eval_mode
+from leanbayes._modes import eval_mode
 from leanbayes._sampling import sampling
 from leanbayes.analysis._data import batches, check_count, check_labelled, check_scores
 from leanbayes.analysis._layers import NoisyLayer, Which, noisy_layers, shown, uncompiled
@@ -104,7 +104,7 @@ def _kappa(model: nn.Module, layer: NoisyLayer, x: Tensor, y: Tensor, batch_size
 def _hessian_diagonal(model: nn.Module, layer: NoisyLayer, x: Tensor, y: Tensor, chunk: int | None) -> Tensor:
     """Second derivatives of one batch's summed loss in each weight, ``[out, inputs per output]``."""
     module: Any = layer.module
-    with _eval_mode(model), sampling(mean=True), _twice_differentiable(model), _shifted_output(module) as shift:
+    with eval_mode(model), sampling(mean=True), _twice_differentiable(model), _shifted_output(module) as shift:
         outputs = output_tensor(model(x))
         check_scores(outputs.shape, y)
         loss = F.cross_entropy(outputs, y, reduction="sum")

@@ -14,7 +14,7 @@ from leanbayes._summary import _size, _table
 from leanbayes.analysis._layers import Which, noisy_layers, shown, uncompiled
 from leanbayes.analysis.score import Score, measure
 from leanbayes.parameter import RandomParameter
-from leanbayes.posteriors.sparse import SparsePosterior, make_sparse_
+from leanbayes.posteriors.sparse import SparsePosterior
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def prune(
         for name, weight in part.weights.items():
             criterion = _criterion(name, weight, kappa)
             places = _places_to_keep(criterion, sparsity, threshold)
-            make_sparse_(weight, places, keep_means)
+            weight.prune_(places, keep_means)
     return found
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from leanbayes._version import __version__
 from leanbayes.cli import bench, compare, evaluate, fit, predict, report, reproduce, summary
 from leanbayes.cli._config import apply_config
 from leanbayes.cli._errors import sentence, spelled
@@ -67,8 +68,6 @@ def _parse(words: list[str]) -> argparse.Namespace:
         description="Bayesian neural networks that cost little more than plain ones: train, compare, predict.",
         allow_abbrev=False,
     )
-    from leanbayes import __version__
-
     parser.add_argument("--version", action="version", version=f"leanbayes {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in _COMMANDS:

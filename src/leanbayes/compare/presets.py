@@ -8,14 +8,12 @@ from typing import Any
 
 from torch import nn
 
-from leanbayes.convert import bayesianize, named
+from leanbayes.convert import DeepEnsemble, bayesianize, named
 from leanbayes.convert.selectors import Selector
-from leanbayes.methods import Method
 from leanbayes.posteriors import (
     ECMP,
     EMP,
     BatchEnsemble,
-    DeepEnsemble,
     KTied,
     MCDropout,
     MeanField,
@@ -23,6 +21,7 @@ from leanbayes.posteriors import (
     VarianceLayer,
     VariationalDropout,
 )
+from leanbayes.posteriors._method import Method
 from leanbayes.priors import Cauchy, Normal
 
 

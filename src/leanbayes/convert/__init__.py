@@ -2,10 +2,12 @@
 
 from leanbayes.convert.convert import Report, bayesianize, param_groups
 from leanbayes.convert.converters import register_conversion
+from leanbayes.convert.deep_ensemble import DeepEnsemble
 from leanbayes.convert.point import point_estimate
 from leanbayes.convert.selectors import Selector, named, norms, output, types
 
 __all__ = [
+    "DeepEnsemble",
     "Report",
     "Selector",
     "bayesianize",

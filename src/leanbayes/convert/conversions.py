@@ -7,10 +7,9 @@ from typing import Any
 
 from torch import nn
 
-from leanbayes.methods import Method
-from leanbayes.nn._base import ConvertedLayer
-from leanbayes.nn.ensemble import Ensemble
+from leanbayes.nn._base import Converted, ConvertedLayer
 from leanbayes.parameter import RandomParameter
+from leanbayes.posteriors._method import Method
 
 
 @dataclass
@@ -20,7 +19,7 @@ class Conversion:
     Attributes:
         path: The module's name in the model, empty for the model itself.
         module: What the call returned.
-        ensemble: The `DeepEnsemble`, None for any other method.
+        ensemble: The method that took the whole module, such as `DeepEnsemble`; None for those of single layers.
         layers: The converted layers by their name in the plain module.
         prefix: What a layer's name in the model has in front of that.
     """
@@ -49,7 +48,7 @@ class Conversion:
 
 def is_converted(model: nn.Module) -> bool:
     """Whether anything in a model is random or an ensemble."""
-    return any(isinstance(module, (ConvertedLayer, RandomParameter, Ensemble)) for module in model.modules())
+    return any(isinstance(module, (Converted, RandomParameter)) for module in model.modules())
 
 
 def find_conversions(model: nn.Module) -> list[Conversion]:
@@ -62,10 +61,12 @@ def find_conversions(model: nn.Module) -> list[Conversion]:
         if id(module) in seen:
             return
         seen.add(id(module))
-        if isinstance(module, Ensemble):
-            found.append(Conversion(name, module, module.method, prefix=join(name, "member") + "."))
-            # The member has a report of its own, but it is the ensemble's call that made it.
-            collect(module.member, join(name, "member"), found[-1])
+        inner = module.inner_model() if isinstance(module, Converted) else None
+        if isinstance(module, Converted) and inner is not None:
+            path = join(name, next(key for key, child in module._modules.items() if child is inner))
+            found.append(Conversion(name, module, module.method, prefix=f"{path}."))
+            # The model inside has a report of its own, but it is the outer call that made it.
+            collect(inner, path, found[-1])
             return
         if hasattr(module, "leanbayes_report"):
             current = Conversion(name, module, prefix=f"{name}." if name else "")

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
-from leanbayes._kl import random_parameters, why_infinite
 from leanbayes._sampling import FrameCloser, FrameOpener
-from leanbayes.convert.conversions import is_converted
+from leanbayes.convert.calls import called_once
 from leanbayes.convert.converters import find_converter
 from leanbayes.convert.references import Replacement
 from leanbayes.convert.rules import Plan, Unit, make_plan
 from leanbayes.groups import ComponentGroup
-from leanbayes.methods import Method
 from leanbayes.nn._base import ConvertedLayer, Scope
-from leanbayes.nn.ensemble import Ensemble, reinitialise
-from leanbayes.posteriors.ensemble import DeepEnsemble
+from leanbayes.ops import Dense, op_for
+from leanbayes.parameter import RandomParameter
+from leanbayes.posteriors._divergence import why_infinite
+from leanbayes.posteriors._method import Method
 
 
 @dataclass
@@ -66,10 +65,11 @@ def bayesianize(
         >>> type(net[0]).__name__, type(net[2]).__name__
         ('Linear', 'BayesianLayer')
     """
-    if isinstance(method, DeepEnsemble):
-        return _make_ensemble(model, method, where, freeze)
+    if isinstance(method, Method) and method.whole_model:
+        return method.convert_model(model, where, freeze)
     plan = make_plan(model, method, where)
     scope = _make_scope(plan)
+    scope.called_once = _called_once(model, plan)
     layers = _build(model, plan, scope)
     replacement = Replacement(model, layers)
     # From here on nothing can fail: all layers exist and fit, in all their places.
@@ -77,10 +77,22 @@ def bayesianize(
     _turn_off_fast_paths(root)
     if freeze:
         _freeze(root)
+    return open_passes(root, _report(plan, layers))
+
+
+def open_passes(root: nn.Module, report: Report) -> nn.Module:
+    """Let the calls of a converted model begin and end passes, and note what its conversion did."""
     root.register_forward_pre_hook(FrameOpener(), prepend=True, with_kwargs=True)
     root.register_forward_hook(FrameCloser(), always_call=True)
-    root.leanbayes_report = _report(plan, layers)  # pyright: ignore[reportArgumentType]
+    root.leanbayes_report = report  # pyright: ignore[reportArgumentType]
     return root
+
+
+def _called_once(model: nn.Module, plan: Plan) -> set[int]:
+    """Plain dense layers that the model calls once in a pass, of those that could make use of it."""
+    modules = [unit.module for unit in plan.units if unit.method is not None and "moments" in unit.method.offers]
+    modules = [module for module in modules if isinstance(op_for(module), Dense)]
+    return called_once(model, modules) if modules else set()
 
 
 def _make_scope(plan: Plan) -> Scope:
@@ -106,6 +118,9 @@ def _make_scope(plan: Plan) -> Scope:
             index = getattr(unit.module, "padding_idx", None)
             if index is not None:
                 scope.padding_idx[id(unit.module.weight)] = index
+            op = op_for(unit.module)
+            if op is not None:
+                scope.ops.setdefault(id(unit.module.weight), []).append(op)
     seen: dict[int, nn.Module] = {}
     for unit in plan.units:
         for parameter in unit.parameters():
@@ -124,7 +139,7 @@ def _build(model: nn.Module, plan: Plan, scope: Scope) -> dict[int, ConvertedLay
         found = find_converter(unit.module)
         assert found is not None
         layer = found[1](unit.module, unit.method, scope, unit.name, axes.get(id(unit.module)))
-        for parameter in random_parameters(layer):
+        for parameter in (part for part in layer.modules() if isinstance(part, RandomParameter)):
             problem = why_infinite(parameter.posterior, parameter.prior)
             if problem is not None:
                 raise ValueError(f"{unit.label()}: {problem}")
@@ -175,12 +190,8 @@ def _fast_path_switch(module: nn.Module) -> str:
 def _freeze(model: nn.Module) -> None:
     """Train only what did not come from the plain model."""
     model.requires_grad_(False)
-    for parameter in random_parameters(model):
-        for name, value in parameter.posterior.named_parameters():
-            value.requires_grad_(name not in parameter.posterior.original)
-    for module in model.modules():
-        if isinstance(module, ComponentGroup):
-            module.requires_grad_(True)
+    for parameter, kind in _parameter_kinds(model):
+        parameter.requires_grad_(kind == "variational")
 
 
 def _report(plan: Plan, layers: dict[int, ConvertedLayer]) -> Report:
@@ -202,44 +213,13 @@ def _report(plan: Plan, layers: dict[int, ConvertedLayer]) -> Report:
     return report
 
 
-def _make_ensemble(model: nn.Module, method: DeepEnsemble, where: Any, freeze: bool) -> nn.Module:
-    if method.of is None:
-        if where is not None:
-            raise ValueError("where= chooses layers for the members' method; a plain ensemble takes the whole model")
-        if is_converted(model):
-            raise ValueError(
-                "the model is converted already; an ensemble is made of plain models (of=... converts them)"
-            )
-        if next(model.parameters(), None) is None:
-            raise ValueError(f"this {type(model).__name__} has no parameters to make an ensemble of")
-    else:
-        make_plan(model, method.of, where)
-    members: list[nn.Module] = []
-    redrawn: list[str] = []
-    for _ in range(method.members):
-        member = copy.deepcopy(model)
-        if method.reinit:
-            redrawn = reinitialise(member)
-        members.append(member if method.of is None else bayesianize(member, method.of, where=where, freeze=freeze))
-    if freeze and method.of is None:
-        raise ValueError("freeze=True leaves nothing to train in an ensemble of plain networks")
-    ensemble = Ensemble(members, method)
-    ensemble.register_forward_pre_hook(FrameOpener(), prepend=True, with_kwargs=True)
-    ensemble.register_forward_hook(FrameCloser(), always_call=True)
-    inner = getattr(members[0], "leanbayes_report", None)
-    report = Report([("", type(model).__name__, method)], inner.left if inner else [], inner.notes if inner else [])
-    report.notes += [(name, "no reset_parameters of its own: drawn anew with its mean and spread") for name in redrawn]
-    ensemble.leanbayes_report = report  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
-    return ensemble
-
-
 def param_groups(
     model: nn.Module, lr: float, weight_decay: float = 0.0, variational_lr: float | None = None
 ) -> list[dict[str, Any]]:
     """Parameter groups for a torch optimiser.
 
     Weight decay acts only on parameters that appear in no KL term (point-estimated weights, biases, norms), never on
-    means, factors or patches, whose prior does that.
+    means, factors or patches, whose prior does that, nor on the likelihood's noise.
 
     Args:
         model: A converted model, or an `ELBO` around one.
@@ -249,7 +229,7 @@ def param_groups(
             where None.
 
     Returns:
-        Up to three groups, named "points", "means" and "variational".
+        Up to four groups, named "points", "means", "variational" and "noise".
 
     Example:
         >>> import torch, leanbayes as lb
@@ -257,18 +237,8 @@ def param_groups(
         >>> [group["name"] for group in lb.param_groups(net, lr=0.1, weight_decay=1e-4, variational_lr=0.2)]
         ['points', 'means', 'variational']
     """
-    kinds: dict[int, str] = {}
-    for module in model.modules():
-        if isinstance(module, ComponentGroup):
-            kinds |= {id(p): "variational" for p in module.parameters()}
-    for random in random_parameters(model):
-        posterior = random.posterior
-        for name, value in posterior.named_parameters():
-            if name in posterior.outside_kl:
-                kinds[id(value)] = "points"
-            else:
-                kinds[id(value)] = "means" if name in posterior.original else "variational"
-    found: dict[str, list[nn.Parameter]] = {"points": [], "means": [], "variational": []}
+    kinds = {id(parameter): kind for parameter, kind in _parameter_kinds(model)}
+    found: dict[str, list[nn.Parameter]] = {"points": [], "means": [], "variational": [], "noise": []}
     for parameter in model.parameters():
         if parameter.requires_grad:
             found[kinds.get(id(parameter), "points")].append(parameter)
@@ -276,5 +246,15 @@ def param_groups(
         "points": {"lr": lr, "weight_decay": weight_decay},
         "means": {"lr": lr, "weight_decay": 0.0},
         "variational": {"lr": lr if variational_lr is None else variational_lr, "weight_decay": 0.0},
+        "noise": {"lr": lr, "weight_decay": 0.0},
     }
     return [{"name": name, "params": params, **settings[name]} for name, params in found.items() if params]
+
+
+def _parameter_kinds(model: nn.Module) -> list[tuple[nn.Parameter, str]]:
+    """What the modules that know say of their parameters: "points", "means", "variational" or "noise"."""
+    found: list[tuple[nn.Parameter, str]] = []
+    for module in model.modules():
+        kinds: dict[str, str] = module.parameter_kinds() if hasattr(module, "parameter_kinds") else {}  # pyright: ignore
+        found += [(module.get_parameter(name), kind) for name, kind in kinds.items()]
+    return found

@@ -9,10 +9,18 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from leanbayes.convert.selectors import NORMS
-from leanbayes.methods import Method
-from leanbayes.nn import AttentionLayer, BayesianLayer, DropoutLayer, NormLayer, RecurrentLayer, WrappedLayer
+from leanbayes.nn import (
+    AttentionLayer,
+    BayesianLayer,
+    BilinearLayer,
+    CellLayer,
+    DropoutLayer,
+    NormLayer,
+    RecurrentLayer,
+)
 from leanbayes.nn._base import ConvertedLayer, Scope
 from leanbayes.ops import is_transformers_conv1d
+from leanbayes.posteriors._method import Method
 
 Converter = Callable[..., ConvertedLayer]
 
@@ -89,7 +97,7 @@ _OTHER_NAMES = {
     "recurrent": ("bias_ih", "bias_hh"),
     "attention": ("v_proj_weight", "in_proj_bias", "bias_k", "bias_v", "out_proj", "out_proj.bias"),
 }
-_NO_WEIGHT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+_NO_WEIGHT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
 def _weight_names(module: Any) -> tuple[str, ...]:
@@ -128,12 +136,12 @@ def _recurrent(module: Any, method: Method, scope: Scope, path: str, batch_dim: 
 
 @register_conversion(nn.LSTMCell, nn.GRUCell, nn.RNNCell, kind="recurrent")
 def _cell(module: nn.Module, method: Method, scope: Scope, path: str, batch_dim: int | None) -> ConvertedLayer:
-    return WrappedLayer(module, method, scope=scope, path=path, once=True)
+    return CellLayer(module, method, scope=scope, path=path)
 
 
 @register_conversion(nn.Bilinear, kind="bilinear")
 def _bilinear(module: nn.Module, method: Method, scope: Scope, path: str, batch_dim: int | None) -> ConvertedLayer:
-    return WrappedLayer(module, method, scope=scope, path=path)
+    return BilinearLayer(module, method, scope=scope, path=path)
 
 
 @register_conversion(nn.MultiheadAttention, kind="attention")

@@ -8,12 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from leanbayes._sampling import Frame, FrameCloser, FrameOpener, Sampling, SeededRandom, using
+from leanbayes._sampling import Frame, FrameCloser, FrameOpener, Sampling, Stream, using
 from leanbayes.convert.convert import restore_fast_paths
 from leanbayes.convert.references import Replacement
-from leanbayes.nn._base import ConvertedLayer
-from leanbayes.nn.attention import AttentionLayer
-from leanbayes.nn.ensemble import Ensemble
+from leanbayes.nn._base import Converted, ConvertedLayer
 from leanbayes.parameter import RandomParameter
 
 
@@ -35,24 +33,12 @@ def point_estimate(model: nn.Module, *, component: int | None = None, seed: int 
         >>> list(again.state_dict()) == list(plain.state_dict())
         True
     """
-    if isinstance(model, Ensemble):
-        if component is None and seed is None:
-            raise ValueError(
-                f"the {model.components} members of the ensemble differ; choose one with component=, or draw with seed="
-            )
-        if component is None:
-            component = int(torch.randint(model.components, (), generator=torch.Generator().manual_seed(seed or 0)))
-        member = model.member_module(component)
-        if not any(isinstance(m, ConvertedLayer) for m in member.modules()):
-            return member
-        if seed is None:
-            one = f"lb.point_estimate(model.member_module({component}), component=...)"
-            _check_components_agree(member, f" in member {component}", f"choose one with {one}")
-        return point_estimate(member, seed=seed)
-    if not any(isinstance(m, ConvertedLayer | Ensemble) for m in model.modules()):
+    if _holds_members(model):
+        return _of_member(model, component, seed)
+    if not any(isinstance(m, Converted) for m in model.modules()):
         raise ValueError("the model has no converted layer; point_estimate takes a model that lb.bayesianize returned")
     root = copy.deepcopy(model)
-    parts = [module for module in root.modules() if isinstance(module, Ensemble)]
+    parts = [module for module in root.modules() if _holds_members(module)]
     root = Replacement(root, {id(p): point_estimate(p, component=component, seed=seed) for p in parts}).apply()
     if component is None and seed is None:
         _check_components_agree(root, "", "choose one with component=")
@@ -60,12 +46,33 @@ def point_estimate(model: nn.Module, *, component: int | None = None, seed: int 
     if seed is None:
         plain = _replace(root, component, None, values)
     else:
-        spec = Sampling(joint=True, component="random" if component is None else component)
-        with SeededRandom(seed), using(spec, Frame()):
+        spec = Sampling(joint=True, component="random" if component is None else component, stream=Stream(seed))
+        with using(spec, Frame()):
             plain = _replace(root, component, spec, values)
     restore_fast_paths(plain)
     _remove_traces(plain)
     return plain
+
+
+def _holds_members(module: nn.Module) -> bool:
+    return isinstance(module, Converted) and module.inner_model() is not None
+
+
+def _of_member(ensemble: Any, component: int | None, seed: int | None) -> nn.Module:
+    """A point of one member, which is chosen by its number or drawn."""
+    if component is None and seed is None:
+        raise ValueError(
+            f"the {ensemble.components} members of the ensemble differ; choose one with component=, or draw with seed="
+        )
+    if component is None:
+        component = int(torch.randint(ensemble.components, (), generator=torch.Generator().manual_seed(seed or 0)))
+    member = ensemble.member_module(component)
+    if not any(isinstance(m, ConvertedLayer) for m in member.modules()):
+        return member
+    if seed is None:
+        one = f"lb.point_estimate(model.member_module({component}), component=...)"
+        _check_components_agree(member, f" in member {component}", f"choose one with {one}")
+    return point_estimate(member, seed=seed)
 
 
 def _remove_traces(model: nn.Module) -> None:
@@ -108,17 +115,12 @@ def _replace(
     # What is inside a converted layer goes with it.
     places = [root, *(child for module in holders for child in module.children())]
     layers = {id(module): module for module in places if isinstance(module, ConvertedLayer)}
-    return Replacement(root, {key: _plain_module(layer, value) for key, layer in layers.items()}).apply()
+    return Replacement(
+        root, {key: layer.plain_module(layer.plain_values(value)) for key, layer in layers.items()}
+    ).apply()
 
 
 def _as_parameter(parameter: RandomParameter, component: int | None, spec: Sampling | None) -> nn.Parameter:
     with torch.no_grad():
         result: Tensor = parameter.mean(component) if spec is None else parameter.rsample(1, spec)[0]
     return nn.Parameter(result.detach().clone().to(parameter.dtype), requires_grad=parameter.requires_grad)
-
-
-def _plain_module(layer: ConvertedLayer, value: Any) -> nn.Module:
-    if isinstance(layer, AttentionLayer):
-        return layer.plain_module(layer.gather(lambda part, leaf: value(getattr(part, leaf))))
-    named = {plain: own for plain, own in layer.plain_names().items() if not own.startswith("core.")}
-    return layer.plain_module({plain: value(getattr(layer, own)) for plain, own in named.items()})

@@ -11,9 +11,8 @@ from torch import nn
 from leanbayes.convert.conversions import is_converted, join
 from leanbayes.convert.converters import find_converter, why_unservable
 from leanbayes.convert.selectors import Selector, named, output_names, types
-from leanbayes.methods import Method
 from leanbayes.ops import op_for
-from leanbayes.posteriors.ensemble import DeepEnsemble
+from leanbayes.posteriors._method import Method
 
 Predicate = Callable[[str, nn.Module], bool]
 
@@ -142,8 +141,9 @@ def _apply_rules(model: nn.Module, units: list[Unit], rules: Mapping[Any, Method
     for method in rules.values():
         if method is not None and not isinstance(method, Method):
             raise TypeError(f"a rule takes a method or None, not {method!r}")
-        if isinstance(method, DeepEnsemble):
-            raise ValueError("DeepEnsemble takes the whole model; give it alone, with of=... for the members' method")
+        if method is not None and method.whole_model:
+            name = type(method).__name__
+            raise ValueError(f"{name} takes the whole model; give it alone, with of=... for the members' method")
     for key, method in rules.items():
         predicate = _predicate(key)
         for unit in units:

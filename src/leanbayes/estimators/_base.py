@@ -1,99 +1,160 @@
-"""The registry of estimators: functions that draw a layer's output."""
+"""What an estimator is given, and which one a layer uses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from leanbayes._sampling import Sampling
+from leanbayes._estimator_registry import Estimator, estimator, estimators_for, is_estimator
+from leanbayes._sampling import Frame, Sampling, current_frame
+from leanbayes.ops import LinearOp
 from leanbayes.parameter import RandomParameter
-
-if TYPE_CHECKING:
-    from leanbayes.ops import LinearOp
+from leanbayes.posteriors._base import Posterior
 
 
-class Estimator(Protocol):
-    """Draws ``op(x, w) + b`` for random w (and possibly random b)."""
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One application of a layer: draw ``op(x, w) + b`` for random w (and possibly random b).
 
-    def __call__(
-        self,
-        op: LinearOp,
-        x: Tensor,
-        weight: RandomParameter,
-        bias: RandomParameter | Tensor | None,
-        spec: Sampling,
-        batch_dim: int,
-        zero_mean: bool,
-    ) -> Tensor:
-        """Draw the output of all rows of x.
-
-        Args:
-            op: The layer's op.
-            x: Input, its rows at `batch_dim`, samples outermost.
-            weight: The random weight.
-            bias: A random bias, a point, or None.
-            spec: The sampling state.
-            batch_dim: Axis of the rows.
-            zero_mean: Whether the means of the random weights are dropped.
-        """
-        ...
-
-
-_ESTIMATORS: dict[str, Estimator] = {}
-# Whether an estimator changes the input's features, which an index has none of.
-_SCALES_INPUT: set[str] = set()
-
-
-def register_estimator(name: str, scales_input: bool = False) -> Callable[[Estimator], Estimator]:
-    """Register an estimator by name.
-
-    Args:
-        name: What users write.
-        scales_input: Whether it multiplies the input's features, so that ops on indices cannot use it.
+    Attributes:
+        op: The layer's op.
+        x: Input, its rows at `batch_dim`, samples outermost.
+        weight: The random weight.
+        bias: A random bias, a point, or None.
+        spec: The sampling state.
+        batch_dim: Axis of the rows.
+        zero_mean: Whether the means of the random weights are dropped.
+        path: The layer's name, for messages.
     """
 
-    def add(function: Estimator) -> Estimator:
-        if name in _ESTIMATORS:
-            raise ValueError(f"an estimator named {name!r} is registered already")
-        _ESTIMATORS[name] = function
-        if scales_input:
-            _SCALES_INPUT.add(name)
-        return function
+    op: LinearOp
+    x: Tensor
+    weight: RandomParameter
+    bias: RandomParameter | Tensor | None
+    spec: Sampling
+    batch_dim: int = 0
+    zero_mean: bool = False
+    path: str = ""
 
-    return add
+    @property
+    def rows(self) -> int:
+        """Number of rows, samples included."""
+        return self.x.shape[self.batch_dim]
 
+    def weights(self) -> Tensor:
+        """Drawn weights ``[n, *shape]``, one for all rows of a sample."""
+        return _draws(self.weight, self.spec, self.zero_mean)
 
-def estimator(name: str) -> Estimator:
-    """The estimator registered by that name."""
-    return _ESTIMATORS[name]
-
-
-def applicable(offered: tuple[str, ...], op: LinearOp) -> tuple[str, ...]:
-    """The estimators among those offered that the op admits, preferred first."""
-    from leanbayes.ops import BagLookup
-
-    if isinstance(op, BagLookup):
-        # A bag that holds a word twice adds its noise twice: only a drawn weight does that right.
-        return tuple(name for name in offered if name == "weight")
-    return tuple(name for name in offered if not (op.index_input and name in _SCALES_INPUT))
-
-
-def resolve(wanted: str, offered: tuple[str, ...], op: LinearOp, family: str) -> str:
-    """The estimator to use, or an error that lists those that apply."""
-    names = applicable(offered, op)
-    if wanted == "auto":
-        return names[0]
-    if wanted not in names:
-        known = "" if wanted in _ESTIMATORS else " (no estimator has that name)"
-        kind = type(op).__name__
-        raise ValueError(f"estimator {wanted!r} does not apply to {family} on {kind}{known}; it offers {names}")
-    return wanted
+    def biases(self) -> Tensor | None:
+        """The bias: a point ``[out]``, or draws ``[n, out]``."""
+        if not isinstance(self.bias, RandomParameter):
+            return self.bias
+        return _draws(self.bias, self.spec, self.zero_mean)
 
 
-def bias_draws(bias: RandomParameter | Tensor | None, spec: Sampling, zero_mean: bool) -> Tensor | None:
-    """The bias: a point ``[out]``, or draws ``[n, out]``."""
-    if not isinstance(bias, RandomParameter):
-        return bias
-    return bias.deviation(spec.n, spec) if zero_mean else bias.rsample(spec.n, spec)
+def _draws(parameter: RandomParameter, spec: Sampling, zero_mean: bool) -> Tensor:
+    return parameter.deviation(spec.n, spec) if zero_mean else parameter.rsample(spec.n, spec)
+
+
+def applicable(posterior: Posterior, ops: Sequence[LinearOp]) -> list[Estimator]:
+    """The estimators that can use what a posterior offers and that all ops on its weight admit, preferred first."""
+    return [each for each in estimators_for(posterior.offers) if all(_admits(op, each, ops) for op in ops)]
+
+
+def _admits(op: LinearOp, each: Estimator, ops: Sequence[LinearOp]) -> bool:
+    if op.whole_weights and not each.shares_weight:
+        return False
+    if each.scales_input:
+        return not op.index_input and op.same_axes(ops[0])
+    return True
+
+
+def resolve(wanted: str, posterior: Posterior, ops: Sequence[LinearOp], family: str, once: bool) -> tuple[str, str]:
+    """The estimator to use for one vector per example, and that for all other inputs.
+
+    Args:
+        wanted: The name that was asked for, or "auto".
+        posterior: That of the weight.
+        ops: What the weight is used in.
+        family: The method's name.
+        once: Whether the weight is known to be used once in a pass.
+
+    Raises:
+        ValueError: If the one that was asked for does not apply; the message lists those that do.
+    """
+    found = applicable(posterior, ops)
+    if wanted != "auto":
+        names = tuple(each.name for each in found)
+        if wanted not in names:
+            known = wanted in {each.name for each in estimators_for(posterior.offers)}
+            tied = " and the layers that its weight is tied to" if known and len(ops) > 1 else ""
+            unknown = "" if is_estimator(wanted) else " (no estimator has that name)"
+            kind = type(ops[0]).__name__
+            raise ValueError(
+                f"estimator {wanted!r} does not apply to {family} on {kind}{tied}{unknown}; it offers {names}"
+            )
+        return wanted, wanted
+    general = next(each.name for each in found if each.one_weight and each.preference)
+    if once and posterior.gaussian:
+        exact = (each.name for each in found if each.exact_on_vectors or each.name == general)
+        return next(exact), general
+    return general, general
+
+
+def draw(name: str, call: Call) -> Tensor:
+    """Draw a layer's output by an estimator, as all uses of its weight in this pass do.
+
+    In joint mode, and where the rows are no examples of the model (windows of an image, frames of a film), one draw
+    per sample serves all rows.
+    """
+    frame = current_frame()
+    shared = call.spec.joint
+    chosen = estimator(name)
+    # `local` is had by name alone where it is not exact: what it does to positions, it does to windows.
+    if not shared and chosen.one_weight and _other_rows(frame, call):
+        shared = True
+    if shared and not chosen.joint:
+        chosen = estimator("weight")
+    shared = shared or chosen.shares_weight
+    if frame is not None:
+        chosen, shared = _agreed(frame, chosen, shared, call)
+    if shared and not call.spec.joint:
+        call = replace(call, spec=call.spec.replace(joint=True))
+    return chosen.function(call)
+
+
+def _other_rows(frame: Frame | None, call: Call) -> bool:
+    """Whether a layer sees another number of rows than the model."""
+    if frame is None or frame.of_layer or frame.rows == call.rows:
+        return False
+    flattened = call.op.one_position(call.x) and frame.rows is not None and call.rows > frame.rows
+    if call.spec.n > 1 and call.spec.batch_dim > 0 and flattened:
+        raise ValueError(
+            f"a layer got {call.rows} rows where the model has {frame.rows} on axis {call.spec.batch_dim}, so that it "
+            f"cannot be told which of the {call.spec.n} folded samples a row belongs to; draw one sample at a time"
+        )
+    return True
+
+
+def _agreed(frame: Frame, chosen: Estimator, shared: bool, call: Call) -> tuple[Estimator, bool]:
+    """The estimator that a weight was first drawn by in this pass, where it can serve here too."""
+    before = frame.uses.get(id(call.weight.identity))
+    if before is None:
+        frame.uses[id(call.weight.identity)] = (chosen.name, shared)
+        return chosen, shared
+    name, for_all_rows = before
+    earlier = estimator(name)
+    if for_all_rows or (name == chosen.name and not shared and earlier.one_weight):
+        return earlier, for_all_rows
+    layer = call.path or "the layer"
+    if not earlier.one_weight:
+        raise RuntimeError(
+            f"the weight of {layer} is used again in one pass after estimator {name!r}, which draws outputs and keeps "
+            "no weight; choose an estimator that draws one weight for all uses, such as 'flipout' or 'weight'"
+        )
+    raise RuntimeError(
+        f"the weight of {layer} was drawn for each of {frame.rows} examples by estimator {name!r} and is used again in "
+        f"the same pass on {call.rows} rows by {chosen.name!r}; choose estimator='weight' for it"
+    )

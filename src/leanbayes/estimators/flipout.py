@@ -4,38 +4,34 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from leanbayes import noise
-from leanbayes._sampling import Sampling
-from leanbayes.estimators._base import register_estimator
+from leanbayes._estimator_registry import register_estimator
+from leanbayes.estimators._base import Call
 from leanbayes.estimators.weight import apply_draws
-from leanbayes.ops import LinearOp
 from leanbayes.parameter import RandomParameter
 
 
-@register_estimator("flipout", scales_input=True)
-def flipout(
-    op: LinearOp,
-    x: Tensor,
-    weight: RandomParameter,
-    bias: RandomParameter | Tensor | None,
-    spec: Sampling,
-    batch_dim: int,
-    zero_mean: bool,
-) -> Tensor:
-    """``op(x, mean) + op(x * s_in, dw) * s_out`` (Wen et al. 2018) for distributions symmetric around the mean.
+@register_estimator("flipout", needs="symmetric", draws_weight=True, preference=2)
+def flipout(call: Call) -> Tensor:
+    """``op(x, mean) + (op(x * s_in, dw) + db) * s_out`` (Wen et al. 2018) for noise symmetric around the mean.
 
-    Signs are drawn per example and feature, the same at all positions, so that one example sees one weight.
+    Signs are drawn per example and feature, the same at all positions and at every use in a pass, so that one example
+    meets one weight. Indices have no features: rows of a table get the signs of the output alone.
     """
-    rows = x.shape[batch_dim]
-    s_in = noise.signs((rows, op.in_features), x, spec)
-    s_out = noise.signs((rows, op.out_features), x, spec)
-    perturbation = apply_draws(op, op.scale(x, s_in, batch_dim), weight.deviation(spec.n, spec), None, batch_dim)
-    y = op.scale(perturbation, s_out, batch_dim)
-    if isinstance(bias, RandomParameter):
-        y = op.add_bias(y, bias.deviation(spec.n, spec), batch_dim)
-        point = None if zero_mean else bias.mean()
-    else:
-        point = bias
-    if zero_mean:
-        return y if point is None else op.add_bias(y, point, batch_dim)
-    return op(x, weight.mean(), point) + y
+    op, x, spec, batch_dim = call.op, call.x, call.spec, call.batch_dim
+    s_in = call.weight.signs(op.in_axis, op.in_features, call.rows, spec)
+    s_out = call.weight.signs(op.out_axis, op.out_features, call.rows, spec)
+    random_bias = isinstance(call.bias, RandomParameter)
+    noise = apply_draws(
+        op,
+        x if s_in is None else op.scale(x, s_in, batch_dim),
+        call.weight.deviation(spec.n, spec),
+        call.bias.deviation(spec.n, spec) if isinstance(call.bias, RandomParameter) else None,
+        batch_dim,
+    )
+    y = noise if s_out is None else op.scale(noise, s_out, batch_dim)
+    if op.index_input:
+        y = y.to(call.weight.dtype)
+    point = call.bias.mean() if isinstance(call.bias, RandomParameter) else call.bias
+    if call.zero_mean:
+        return y if point is None or random_bias else op.add_bias(y, point, batch_dim)
+    return op(x, call.weight.mean(), point) + y

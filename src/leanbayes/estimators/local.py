@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from leanbayes import noise
-from leanbayes._sampling import Sampling
-from leanbayes.estimators._base import register_estimator
+from leanbayes._estimator_registry import register_estimator
+from leanbayes.estimators._base import Call
 from leanbayes.ops import LinearOp
 from leanbayes.parameter import RandomParameter
 
@@ -19,27 +19,20 @@ from leanbayes.parameter import RandomParameter
 _FLOOR = 2.0**-54
 
 
-@register_estimator("local")
-def local(
-    op: LinearOp,
-    x: Tensor,
-    weight: RandomParameter,
-    bias: RandomParameter | Tensor | None,
-    spec: Sampling,
-    batch_dim: int,
-    zero_mean: bool,
-) -> Tensor:
-    """``op(x, mean) + sqrt(op(x^2, var)) * e`` (Kingma et al. 2015), exact for one output of a Gaussian weight.
+@register_estimator("local", needs="moments", one_weight=False, exact_on_vectors=True, preference=3)
+def local(call: Call) -> Tensor:
+    """``op(x, mean) + sqrt(op(x^2, var)) * e`` (Kingma et al. 2015), exact for one vector and a Gaussian weight.
 
-    Every output element gets its own noise: on sequences and images one example then sees another weight at each
-    position, so the joint distribution of its outputs is approximated.
+    Every output element gets its own noise: on sequences and images one example then meets another weight at each
+    position, so the joint distribution of its outputs is approximated. No weight is drawn that could be used again.
     """
+    op, x, weight, batch_dim = call.op, call.x, call.weight, call.batch_dim
     moments = weight.moments()
-    bias_mean, bias_var = _bias_moments(bias, zero_mean)
+    bias_mean, bias_var = _bias_moments(call.bias, call.zero_mean)
     var = _variance(op, x, moments.var, bias_var)
     std = var.clamp_min(_FLOOR).sqrt() - math.sqrt(_FLOOR)
-    eps = noise.normal(var.movedim(batch_dim, 0).shape, var, spec).movedim(0, batch_dim)
-    if zero_mean or moments.mean is None:
+    eps = noise.normal(var.movedim(batch_dim, 0).shape, var, call.spec).movedim(0, batch_dim)
+    if call.zero_mean or moments.mean is None:
         deviation = (std * eps).to(_output_dtype(x, op, weight))
         return deviation if bias_mean is None else op.add_bias(deviation, bias_mean, batch_dim)
     mean = op(x, moments.mean, bias_mean)

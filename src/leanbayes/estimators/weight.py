@@ -4,27 +4,18 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from leanbayes._sampling import Sampling
-from leanbayes.estimators._base import bias_draws, register_estimator
+from leanbayes._estimator_registry import register_estimator
+from leanbayes.estimators._base import Call
 from leanbayes.ops import LinearOp, rows_per_sample
-from leanbayes.parameter import RandomParameter
 
 
-@register_estimator("weight")
-def weight(
-    op: LinearOp,
-    x: Tensor,
-    weight: RandomParameter,
-    bias: RandomParameter | Tensor | None,
-    spec: Sampling,
-    batch_dim: int,
-    zero_mean: bool,
-) -> Tensor:
+@register_estimator("weight", shares_weight=True, joint=True, draws_weight=True, preference=1)
+def weight(call: Call) -> Tensor:
     """``op(x_s, w_s) + b_s`` with w_s ~ q for each sample s."""
-    draws = weight.deviation(spec.n, spec) if zero_mean else weight.rsample(spec.n, spec)
-    if op.index_input:
-        draws = draws.to(weight.dtype)  # an index has no dtype that the output could follow
-    return apply_draws(op, x, draws, bias_draws(bias, spec, zero_mean), batch_dim)
+    draws = call.weights()
+    if call.op.index_input:
+        draws = draws.to(call.weight.dtype)  # an index has no dtype that the output could follow
+    return apply_draws(call.op, call.x, draws, call.biases(), call.batch_dim)
 
 
 def apply_draws(op: LinearOp, x: Tensor, weights: Tensor, bias: Tensor | None, batch_dim: int) -> Tensor:

@@ -14,15 +14,16 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
+from leanbayes._checks import check_count, check_number, check_positive
 from leanbayes._predict import predict
 from leanbayes._prediction import Prediction
-from leanbayes._sampling import SeededRandom
+from leanbayes._sampling import SeededRandom, sampling
 from leanbayes.convert import bayesianize, param_groups
-from leanbayes.methods import Method, check_count, check_number, check_positive
 from leanbayes.models.mlp import MLP
 from leanbayes.objectives import ELBO
 from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.posteriors import MeanField
+from leanbayes.posteriors._method import Method
 
 Array = NDArray[Any]
 
@@ -95,10 +96,14 @@ class BayesEstimator(BaseEstimator):
         # The ELBO of the weighted examples is sum(weights * nll) + kl, here over sum(weights).
         mean_weight = float(weights.mean())
         counts = torch.as_tensor(weights / mean_weight, dtype=torch.float32, device=device)
-        with SeededRandom(int(random.randint(2**31 - 1))):
+        seed = int(random.randint(2**31 - 1))
+        with SeededRandom(seed):
             model = bayesianize(self._network(outputs), MeanField() if self.method is None else self.method)
             elbo = ELBO(model, len(X), likelihood, _scaled(self.kl_weight, 1 / mean_weight)).to(device)
-            self.loss_curve_ = self._loop(elbo, inputs, targets, counts)
+        # Sources of its own: estimators may be trained in several threads at once.
+        order, noise = torch.Generator().manual_seed(seed), torch.Generator(device).manual_seed(seed + 1)
+        with sampling(generator=noise):
+            self.loss_curve_ = self._loop(elbo, inputs, targets, counts, order)
         # Subsets give the same predictions up to rounding, which double precision makes negligible; Apple's GPUs
         # have none.
         dtype = torch.float32 if device.type == "mps" else torch.float64
@@ -110,7 +115,7 @@ class BayesEstimator(BaseEstimator):
             return self.module(self.n_features_in_, outputs)
         return MLP(self.n_features_in_, [_plain(units) for units in self.hidden], outputs)
 
-    def _loop(self, elbo: ELBO, inputs: Tensor, targets: Tensor, counts: Tensor) -> list[float]:
+    def _loop(self, elbo: ELBO, inputs: Tensor, targets: Tensor, counts: Tensor, order: torch.Generator) -> list[float]:
         """Minimise the loss; its mean over each epoch."""
         optimiser = torch.optim.AdamW(param_groups(elbo, float(self.lr), float(self.weight_decay)))
         epochs, curve = int(self.epochs), []
@@ -118,7 +123,7 @@ class BayesEstimator(BaseEstimator):
         elbo.train()
         for epoch in range(epochs):
             total = 0.0
-            for batch in torch.randperm(len(inputs)).to(inputs.device).split(int(self.batch_size)):
+            for batch in torch.randperm(len(inputs), generator=order).to(inputs.device).split(int(self.batch_size)):
                 loss = elbo(inputs[batch], targets[batch], weights=counts[batch]).loss
                 optimiser.zero_grad()
                 loss.backward()

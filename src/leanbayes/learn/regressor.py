@@ -70,7 +70,7 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
         inputs, columns, weights = merge_repeats(inputs, columns, weights)
         self.target_scaler_ = StandardScaler().fit(columns, sample_weight=weights)
         scaled = np.asarray(self.target_scaler_.transform(columns))
-        self._train(inputs, scaled, weights, scaled.shape[1], Gaussian("learned"))
+        self._train(inputs, scaled, weights, scaled.shape[1], Gaussian("learned", outputs=scaled.shape[1]))
         return self
 
     @overload

@@ -53,16 +53,21 @@ _FILES = {
 _FILE_OF = {name: file for file, names in _FILES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _FILE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        module = import_module(f"{__name__}.{_FILE_OF[name]}")
-    except ModuleNotFoundError as error:
-        if error.name != "torchmetrics":
-            raise
-        raise ImportError(f"leanbayes.metrics.{name} needs torchmetrics: pip install 'leanbayes[metrics]'") from error
-    return getattr(module, name)
+# Not for type checkers, which would take any misspelt name for one that is there.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _FILE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            module = import_module(f"{__name__}.{_FILE_OF[name]}")
+        except ModuleNotFoundError as error:
+            if error.name != "torchmetrics":
+                raise
+            raise ImportError(
+                f"leanbayes.metrics.{name} needs torchmetrics: pip install 'leanbayes[metrics]'"
+            ) from error
+        return getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from leanbayes._sampling import Sampling, Where
+from leanbayes._sampling import Sampling, Where, current_frame
 from leanbayes.groups import ComponentGroup
-from leanbayes.methods import Method, fan_in
+from leanbayes.nn._replica import original
 from leanbayes.ops import LinearOp
 from leanbayes.parameter import RandomParameter, remove_row
-from leanbayes.posteriors.patch import PatchGroup, _Patch
+from leanbayes.posteriors._method import Method, fan_in
 
 
 class Scope:
@@ -31,9 +31,39 @@ class Scope:
         self.padding_idx: dict[int, int] = {}
         # Biases that several modules hold stay points, so that they stay tied.
         self.tied_biases: set[int] = set()
+        # The ops of all layers with one weight, by id(weight).
+        self.ops: dict[int, list[LinearOp]] = {}
+        # Plain modules, by id, that the model is known to call once in a pass.
+        self.called_once: set[int] = set()
 
 
-class ConvertedLayer(nn.Module):
+class Converted(nn.Module):
+    """What conversion puts in the place of a plain module: a layer, or a whole model.
+
+    Attributes:
+        method: The method that it was converted with.
+    """
+
+    method: Method
+
+    def plain_view(self) -> nn.Module:
+        """The plain module that it stands for, without its values: what has its type and settings."""
+        raise NotImplementedError
+
+    def inner_model(self) -> nn.Module | None:
+        """The model inside whose layers are converted in turn, as the member of an ensemble; None for a layer."""
+        return None
+
+    def plain_member(self) -> nn.Module:
+        """One model of the shapes that the model inside has on its own, without values."""
+        raise NotImplementedError
+
+    def used_estimator(self) -> str | None:
+        """The estimator that it draws by, None where it has none."""
+        return None
+
+
+class ConvertedLayer(Converted):
     """Base of the layers that conversion puts in a model.
 
     Attributes:
@@ -50,7 +80,7 @@ class ConvertedLayer(nn.Module):
         self.path = path
         self.batch_dim = batch_dim
         self.notes: list[str] = []
-        self.mixing: PatchGroup | None = method.make_group() if isinstance(method, _Patch) else None
+        self.mixing: ComponentGroup | None = method.make_group()
         self.training = template.training
         # A tuple hides the template from nn.Module: its parameters are dead, only its settings are used.
         self._template = (skeleton(template),)
@@ -67,6 +97,15 @@ class ConvertedLayer(nn.Module):
     def template(self) -> nn.Module:
         """The plain module without its values."""
         return self._template[0]
+
+    def plain_view(self) -> nn.Module:
+        """See `Converted`."""
+        return self.template
+
+    def plain_values(self, value: Any) -> dict[str, Tensor]:
+        """The plain module's parameters by name, `value(parameter)` giving each one of ours as a plain tensor."""
+        named = {plain: own for plain, own in self.plain_names().items() if "." not in own}
+        return {plain: value(getattr(self, own)) for plain, own in named.items()}
 
     def plain_names(self) -> dict[str, str]:
         """Names of the plain module's parameters, with the names of our own attributes that hold them."""
@@ -102,6 +141,7 @@ class ConvertedLayer(nn.Module):
             return found
         group = self.mixing if self.mixing is not None else scope.group
         padding_idx = scope.padding_idx.get(id(value), getattr(op, "padding_idx", None))
+        ops = scope.ops.get(id(value), [] if op is None else [op])
         method = self.method
         other = method.fallback(value, op)
         if other is not None:
@@ -115,8 +155,14 @@ class ConvertedLayer(nn.Module):
             prior = method.bind_prior(rest, fan_in(value, op))
             parameter = RandomParameter(posterior, prior, (padding_idx, value[padding_idx]))
             parameter.padding_row.requires_grad_(value.requires_grad)  # pyright: ignore[reportOptionalMemberAccess]
+        parameter.unsigned_axes = frozenset(each.in_axis for each in ops if each.index_input)
         scope.shared[value] = parameter
         return parameter
+
+    def shares_draws(self, rows: int) -> bool:
+        """Whether one draw per sample serves all rows, as where they are no examples of the model."""
+        frame = current_frame()
+        return frame is not None and not frame.of_layer and frame.rows != rows
 
     def make_bias(
         self, value: nn.Parameter | None, fan: int, scope: Scope | None = None
@@ -160,7 +206,11 @@ class ConvertedLayer(nn.Module):
 
 def applies(where: Where, layer: ConvertedLayer) -> bool:
     """Whether a switch that is True, False or a selector is on for a layer."""
-    return where if isinstance(where, bool) else bool(where(layer.path, *(layer._owner or (layer,))))
+    if isinstance(where, bool):
+        return where
+    (owner,) = layer._owner or (layer,)
+    # A predicate knows the model's own layers.
+    return bool(where(layer.path, owner if torch.compiler.is_compiling() else original(owner)))
 
 
 _HOOKS = (

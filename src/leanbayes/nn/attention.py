@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leanbayes._sampling import Sampling, own_frame, sampling_of
-from leanbayes.methods import Method
+from leanbayes._sampling import Sampling, layer_state, own_frame
 from leanbayes.nn._base import ConvertedLayer, Scope, as_trained
+from leanbayes.nn._replica import call_with
 from leanbayes.nn.layer import BayesianLayer, _own_group
+from leanbayes.posteriors._method import Method
 
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
@@ -88,6 +89,18 @@ class AttentionLayer(ConvertedLayer):
             if f"{prefix}{name}_weight" in state:
                 state[f"{prefix}{name}.weight"] = state.pop(f"{prefix}{name}_weight")
 
+    def plain_values(self, value: Any) -> dict[str, Tensor]:
+        """See `ConvertedLayer`."""
+        return self.gather(lambda part, leaf: value(getattr(part, leaf)))
+
+    def input_rows(self, query: Tensor) -> int:
+        """Number of examples of an input."""
+        return query.shape[0 if self.batch_first else 1] if query.dim() == 3 else 1
+
+    def used_estimator(self) -> str:
+        """See `Converted`."""
+        return self.q_proj.used_estimator()
+
     def gather(self, pick: Any) -> dict[str, Tensor]:
         """The plain module's parameters, `pick(projection, "weight" or "bias")` giving each part."""
         values: dict[str, Tensor] = {}
@@ -117,8 +130,9 @@ class AttentionLayer(ConvertedLayer):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """As `nn.MultiheadAttention`, with drawn projections."""
-        spec = sampling_of(self)
-        one_weight = isinstance(spec.component, int) or spec.component == "random"
+        spec = layer_state(self)
+        drawn = isinstance(spec.component, str) and spec.component == "random" and not spec.assigned
+        one_weight = isinstance(spec.component, int) or drawn
         if self.draws_mean(spec) and one_weight:
             options = {
                 "key_padding_mask": key_padding_mask,
@@ -127,8 +141,7 @@ class AttentionLayer(ConvertedLayer):
                 "average_attn_weights": average_attn_weights,
                 "is_causal": is_causal,
             }
-            self.template.training = self.training
-            return torch.func.functional_call(self.template, self._means(spec), (query, key, value), options)
+            return call_with(self.template, self._means(spec), (query, key, value), options, training=self.training)
         if is_causal and attn_mask is None:
             raise ValueError("is_causal=True is a hint about attn_mask, which is missing; pass the mask too")
         batched = query.dim() == 3

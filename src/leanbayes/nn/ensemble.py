@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from leanbayes._sampling import Frame, Sampling, current_frame, own_frame, sampling_of, using
+from leanbayes._kl import kl
+from leanbayes._owners import owners
+from leanbayes._rows import join_rows, map_rows, pick_samples
+from leanbayes._sampling import (
+    Assigned,
+    Frame,
+    Sampling,
+    current_frame,
+    current_sampling,
+    layer_state,
+    own_frame,
+    using,
+)
 from leanbayes.groups import ComponentGroup
-from leanbayes.methods import Method
-from leanbayes.nn._base import as_trained
-from leanbayes.nn._rows import join_rows, map_rows, pick_samples
+from leanbayes.nn._base import Converted, as_trained, skeleton
+from leanbayes.nn._replica import apply_with, replica
 from leanbayes.ops import rows_per_sample
+from leanbayes.posteriors._method import Method
 
 
-class Ensemble(nn.Module):
+class Ensemble(Converted):
     """K members as one stacked model: every parameter and buffer of `member` has a leading axis K.
 
     Stacking keeps all members in every step's graph, so that none is an unused parameter.
 
     Args:
         members: Models of the same structure, plain or converted.
-        method: The `DeepEnsemble` they come from.
+        method: The method that they come from, such as `DeepEnsemble`.
     """
+
+    answers_for_parts = True
 
     def __init__(self, members: list[nn.Module], method: Method) -> None:
         super().__init__()
         self.method = method
-        self.group = ComponentGroup(len(members), "the ensemble")
+        self.group = ComponentGroup(len(members), "the ensemble", routes=True)
         stacked = copy.deepcopy(members[0])
         for name, parameter in dict(stacked.named_parameters()).items():
             values = torch.stack([m.get_parameter(name).detach() for m in members])
@@ -38,8 +52,6 @@ class Ensemble(nn.Module):
         for name, buffer in dict(stacked.named_buffers()).items():
             replace_everywhere(stacked, buffer, torch.stack([m.get_buffer(name) for m in members]))
         self.member = stacked
-        # In a tuple: a module that computes the member's KL, so that functional_call can swap its parameters.
-        self._kl = (_MemberKL(stacked),)
         self.train(members[0].training)
 
     @property
@@ -47,10 +59,60 @@ class Ensemble(nn.Module):
         """Number of members."""
         return self.group.components
 
-    def values(self, index: Tensor) -> dict[str, Tensor]:
-        """Parameters and buffers of the member ``index`` ``[1]``, for each place that holds one.
+    def plain_view(self) -> nn.Module:
+        """See `Converted`."""
+        return self.member.plain_view() if isinstance(self.member, Converted) else self.member
+
+    def inner_model(self) -> nn.Module:
+        """See `Converted`."""
+        return self.member
+
+    def plain_member(self) -> nn.Module:
+        """See `Converted`; its parameters hold no memory."""
+        member = skeleton(self.member)
+        for parameter in list(member.parameters()):
+            replace_everywhere(member, parameter, nn.Parameter(parameter[0].detach(), parameter.requires_grad))
+        for buffer in list(member.buffers()):
+            replace_everywhere(member, buffer, buffer[0])
+        return member
+
+    @property
+    def needs_two_draws(self) -> bool:
+        """Whether training a member compares two draws."""
+        return any(owner.needs_two_draws for owner in owners(self.member, "needs_two_draws"))
+
+    def draws_noise(self) -> bool:
+        """Whether draws of one member differ."""
+        return any(owner.draws_noise() for owner in owners(self.member, "draws_noise"))
+
+    def component_parts(self) -> list[tuple[ComponentGroup, list[Any]]]:
+        """The index of the members, with those that there are inside a member."""
+        inner = [part for owner in owners(self.member, "component_parts") for part in owner.component_parts()]
+        return [(self.group, list({id(group.identity): (group, parts) for group, parts in inner}.values()))]
+
+    def kl_terms(self, mixture: str, constant: bool | None) -> list[Tensor]:
+        """The mean or the sum of the members' divergences."""
+        if mixture == "joint" and self.draws_noise():
+            raise ValueError(
+                "mixture='joint' is not offered for a deep ensemble of random networks; use 'mean' or 'sum'"
+            )
+        whole = current_sampling().whole_gradients
+        terms = [
+            apply_with(self.member, self.values(k, whole), lambda member: kl(member, mixture, constant=constant))  # pyright: ignore[reportArgumentType]
+            for k in range(self.components)
+        ]
+        total = torch.stack(terms)
+        return [total.sum() if mixture == "sum" else total.mean()]
+
+    def values(self, member: int | Tensor, whole_gradients: bool = False) -> dict[str, Tensor]:
+        """Parameters and buffers of one member, for each place that holds one.
 
         A tied tensor has several names, but a module in two places has one: torch would not put its own tensors back.
+
+        Args:
+            member: Its number, or a tensor ``[1]`` that holds it.
+            whole_gradients: Whether gradients are multiplied by the number of members: a loss that is averaged over
+                them would else give each a share of the gradient that it would have as a network of its own.
         """
         values: dict[str, Tensor] = {}
         picked: dict[Tensor, Tensor] = {}
@@ -59,72 +121,131 @@ class Ensemble(nn.Module):
                 if stacked is None:
                     continue
                 if stacked not in picked:
-                    picked[stacked] = as_trained(stacked.index_select(0, index).squeeze(0), stacked.requires_grad)
+                    value = _slice(stacked, member)
+                    if self.training and name in module._buffers:
+                        value = value.clone()  # moved by the pass, and kept when it is over
+                    if whole_gradients and value.requires_grad:
+                        value = _ScaledGradient.apply(value, self.components)
+                    picked[stacked] = as_trained(value, stacked.requires_grad)  # pyright: ignore[reportArgumentType]
                 values[f"{path}.{name}" if path else name] = picked[stacked]
         return values
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the rows of each sample through its member."""
-        spec = sampling_of(self)
-        if isinstance(spec.component, Tensor):
-            return self._per_row(args, kwargs, spec, spec.component)
-        reference = next(self.member.parameters())
-        if spec.mean is True and spec.component == "random":
+        spec = layer_state(self)
+        if spec.mean is True and self._undecided(spec):
             spec = spec.replace(component=0)
-        with own_frame():
-            index = self.group.index(spec.n, reference, spec)
-        if isinstance(spec.component, int) or spec.n == 1:
-            return self._run(index[:1], args, kwargs, spec.replace(component="random"), range(spec.n))
-        count = self.components
-        if spec.component in ("all", "stratified"):
-            every = [[s for s in range(spec.n) if (spec.offset + s) % count == k] for k in range(count)]
-            members = [torch.tensor([k], device=reference.device) for k in range(count) if every[k]]
-            groups = [samples for samples in every if samples]
-        else:
-            groups = [[s] for s in range(spec.n)]
-            members = [index[s : s + 1] for s in range(spec.n)]
+        rows = self.group.given_rows(spec)
+        if rows is not None:
+            return self._per_row(args, kwargs, spec, rows)
+        members, groups = self._members(spec)
         outputs = [
             self._run(
                 member,
-                pick_samples(args, spec.n, samples, spec.batch_dim),
-                pick_samples(kwargs, spec.n, samples, spec.batch_dim),
-                _inner(spec, samples, count),
-                samples,
+                pick_samples(args, spec.n, samples, spec.batch_dim) if len(groups) > 1 else args,
+                pick_samples(kwargs, spec.n, samples, spec.batch_dim) if len(groups) > 1 else kwargs,
+                _inner(spec, samples),
+                (tuple(samples), _share(spec.n, len(samples))),
             )
             for member, samples in zip(members, groups)
         ]
+        for member, samples in zip(members, groups):
+            self._pass_on_choices(member, tuple(samples), spec.n)
+        if len(outputs) == 1:
+            return outputs[0]
         return join_rows(outputs, spec.batch_dim, [s for samples in groups for s in samples])
 
-    def _frame(self, member: Tensor, samples: Iterable[int]) -> Frame:
-        """The frame of one member's weights in some samples: members are one module with other tensors."""
-        frame = current_frame()
-        if frame is None or not frame.spans:
-            return Frame(spans=True)
-        return frame.draws.setdefault((id(self), "member", int(member), tuple(samples)), Frame(spans=True))
+    def _pass_on_choices(self, member: int | Tensor, samples: tuple[int, ...], n: int) -> None:
+        """Tell the pass how probable it was what the layers of a member have chosen for its samples."""
+        outer = current_frame()
+        if outer is None:
+            return
+        inner = self._frame(member, (samples, None))
+        for log_prob in inner.choices:
+            each = log_prob.view(len(samples), -1)
+            whole = torch.zeros(n, each.shape[1], dtype=each.dtype, device=each.device)
+            place = torch.tensor(samples, device=each.device)
+            outer.choices.append(whole.index_copy(0, place, each).flatten())
+        inner.choices.clear()
 
-    def _run(self, index: Tensor, args: Any, kwargs: Any, spec: Sampling, samples: Iterable[int] = ()) -> Any:
-        values = self.values(index)
-        if not torch.compiler.is_compiling():
-            spec = spec.replace(swapped=(*spec.swapped, (self.member, values)))
-        frame = self._frame(index, samples) if spec.joint else None
-        if spec.held is not None:
-            spec = spec.replace(held=frame)
-        with using(spec, frame):
-            output = torch.func.functional_call(self.member, values, args, kwargs, tie_weights=False)
+    def _undecided(self, spec: Sampling) -> bool:
+        random = isinstance(spec.component, str) and spec.component == "random"
+        return random and id(self.group.identity) not in spec.assigned
+
+    def _members(self, spec: Sampling) -> tuple[Sequence[int | Tensor], list[list[int]]]:
+        """The members that run, and the samples of each."""
+        if self._undecided(spec):
+            with own_frame():
+                index = self.group.index(spec.n, next(self.member.parameters()), spec)
+            # Looking at the numbers would wait for the device.
+            return [index[s : s + 1] for s in range(spec.n)], [[s] for s in range(spec.n)]
+        given = spec.assigned.get(id(self.group.identity))
+        if isinstance(spec.component, int):
+            self.group.fixed_index(spec.n, torch.zeros(()), spec)  # says where there is no such member
+            known = (spec.component,) * spec.n
+        elif given is not None and isinstance(given.index, tuple):
+            known = given.index
+        else:
+            index = self.group.fixed_index(spec.n, torch.zeros(()), spec)
+            assert index is not None
+            known = tuple(index.tolist())
+        members = list(dict.fromkeys(known))
+        return members, [[s for s in range(spec.n) if known[s] == k] for k in members]
+
+    def _frame(self, member: int | Tensor, place: tuple[Any, int | None]) -> Frame:
+        """The frame of one member in some samples: members are one module with other tensors.
+
+        It belongs to the pass: where the ensemble is called again, the members' weights are those that were drawn.
+        """
+        samples, rows = place
+        outer = current_frame()
+        if outer is None:
+            return Frame(rows)
+        key = (id(self.group.identity), "member", None if isinstance(member, Tensor) else member, samples)
+        if key not in outer.kept:
+            outer.kept[key] = Frame(rows)
+        return outer.kept[key]
+
+    def _run(self, member: int | Tensor, args: Any, kwargs: Any, spec: Sampling, place: tuple[Any, int | None]) -> Any:
+        frame = self._frame(member, place)
+        if torch.compiler.is_compiling():
+            values = self.values(member, spec.whole_gradients)
+            with using(spec, frame):
+                output = torch.func.functional_call(self.member, values, args, kwargs, tie_weights=False)
+        else:
+            running = self._replica(member, spec, frame)
+            with using(spec, frame):
+                output = running(*args, **kwargs)
+            values = dict(running.named_buffers(remove_duplicate=False))
         if self.training:
-            # Statistics that the pass has moved belong to the member.
-            with torch.no_grad():
-                for name, buffer in self.member.named_buffers():
-                    buffer.index_copy_(0, index, values[name].unsqueeze(0).to(buffer.dtype))
+            self._keep_statistics(member, values)
         return output
+
+    def _replica(self, member: int | Tensor, spec: Sampling, frame: Frame) -> nn.Module:
+        """A member on its own that no other thread sees, the same during one pass."""
+        key = (id(self.group.identity), "replica", spec.whole_gradients, torch.is_grad_enabled())
+        if key not in frame.kept:
+            frame.kept[key] = replica(self.member, self.values(member, spec.whole_gradients))
+        return frame.kept[key]
+
+    @torch.no_grad()
+    def _keep_statistics(self, member: int | Tensor, values: dict[str, Tensor]) -> None:
+        """Statistics that a pass has moved belong to the member."""
+        for name, buffer in self.member.named_buffers():
+            value = values[name].to(buffer.dtype)
+            if isinstance(member, Tensor):
+                buffer.index_copy_(0, member, value.unsqueeze(0))
+            else:
+                buffer[member].copy_(value)
 
     def _per_row(self, args: Any, kwargs: Any, spec: Sampling, component: Tensor) -> Any:
         # Any number of a sample's rows may go to a member, so that samples which differ run one by one.
-        differ = self.method.of is not None or spec.bn == "per_sample"  # pyright: ignore[reportAttributeAccessIssue]
+        differ = self.draws_noise()
         each_row = component.view(-1, rows_per_sample(len(component), spec.n if differ else 1))
+        frame = current_frame()
+        examples = frame is None or frame.rows == len(component)
         outputs, order = [], []
         for k in component.unique().tolist():
-            index = torch.tensor([int(k)], device=component.device)
             for s, row in enumerate(each_row):
                 rows = (row == k).nonzero().squeeze(1) + s * len(row)
                 if not len(rows):
@@ -135,31 +256,18 @@ class Ensemble(nn.Module):
                     return t.index_select(spec.batch_dim, rows.to(t.device))
 
                 part = (map_rows(args, pick, spec.batch_dim), map_rows(kwargs, pick, spec.batch_dim))
-                outputs.append(self._run(index, *part, _inner(spec, [s], self.components), [s]))
+                place = (("sample", s), len(rows) if examples else None)
+                outputs.append(self._run(int(k), *part, _inner(spec, [s], rows), place))
         back = torch.cat(order).argsort()
         joined = join_rows(outputs, spec.batch_dim)
         return map_rows(joined, lambda t: t.index_select(spec.batch_dim, back.to(t.device)), spec.batch_dim)
-
-    def member_kl(self, mixture: str, constant: bool | None) -> Tensor:
-        """Mean or sum of the members' divergences."""
-        if mixture == "joint" and self.method.of is not None:  # pyright: ignore[reportAttributeAccessIssue]
-            raise ValueError(
-                "mixture='joint' is not offered for a deep ensemble of random networks; use 'mean' or 'sum'"
-            )
-        terms = []
-        for k in range(self.components):
-            index = torch.tensor([k], device=next(self.member.parameters()).device)
-            values = {f"model.{name}": value for name, value in self.values(index).items()}
-            terms.append(torch.func.functional_call(self._kl[0], values, (mixture, constant), tie_weights=False))
-        total = torch.stack(terms)
-        return total.sum() if mixture == "sum" else total.mean()
 
     def member_module(self, k: int) -> nn.Module:
         """A copy of member k on its own."""
         if not 0 <= k < self.components:
             raise ValueError(f"component={k} does not exist; there are {self.components} members, counted from 0")
         module = copy.deepcopy(self.member)
-        values = self.values(torch.tensor([k], device=next(self.member.parameters()).device))
+        values = self.values(k)
         for name, parameter in dict(module.named_parameters()).items():
             replace_everywhere(module, parameter, nn.Parameter(values[name].detach().clone(), parameter.requires_grad))
         for name, buffer in dict(module.named_buffers()).items():
@@ -182,23 +290,53 @@ class Ensemble(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
-class _MemberKL(nn.Module):
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
+class _ScaledGradient(torch.autograd.Function):
+    """The identity, whose gradient is multiplied by a number."""
 
-    def forward(self, mixture: Any, constant: bool | None) -> Tensor:
-        from leanbayes._kl import kl
+    @staticmethod
+    def forward(value: Tensor, factor: float) -> Tensor:
+        return value.view_as(value)
 
-        return kl(self.model, mixture, constant=constant)
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.factor = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return gradients[0] * ctx.factor, None
 
 
-def _inner(spec: Sampling, samples: list[int], components: int) -> Sampling:
-    """The state for some of the samples, within one member."""
-    generators = None if spec.generators is None else tuple(spec.generators[s] for s in samples)
-    spread = isinstance(spec.component, str) and spec.component != "random"
-    offset = (spec.offset + samples[0]) // components if spread else spec.offset
-    return spec.replace(n=len(samples), component="random", generators=generators, offset=offset)
+def _slice(stacked: Tensor, member: int | Tensor) -> Tensor:
+    return stacked[member] if isinstance(member, int) else stacked.index_select(0, member).squeeze(0)
+
+
+def _share(n: int, samples: int) -> int | None:
+    """The rows of some of the n samples, where the rows of the pass are known."""
+    frame = current_frame()
+    return None if frame is None or frame.rows is None else frame.rows // n * samples
+
+
+def _inner(spec: Sampling, samples: Sequence[int], rows: Tensor | None = None) -> Sampling:
+    """The state within one member for some of the samples, or for some rows of one."""
+    streams = None if spec.streams is None else tuple(spec.streams[s] for s in samples)
+    assigned = {group: _taken(given, samples, rows) for group, given in spec.assigned.items()}
+    changes: dict[str, Any] = {"n": len(samples), "component": "random", "streams": streams, "assigned": assigned}
+    return spec.replace(**changes, kept=None)
+
+
+def _taken(given: Assigned, samples: Sequence[int], rows: Tensor | None) -> Assigned:
+    """What was assigned to some of the samples or rows."""
+    if given.per_row:
+        assert isinstance(given.index, Tensor) and rows is not None
+        return Assigned(given.index[rows.to(given.index.device)], per_row=True)
+    if isinstance(given.index, Tensor):
+        return Assigned(given.index[list(samples)])
+    index = tuple(given.index[s] for s in samples)
+    first, count = index[0], len(index)
+    if all(k == first for k in index):
+        return Assigned(index, cycle=(first * count, count))
+    rising = all(k == first + i for i, k in enumerate(index))
+    return Assigned(index, cycle=(first, 1) if rising else None)
 
 
 def replace_everywhere(model: nn.Module, old: Tensor, new: Tensor) -> None:
@@ -208,67 +346,3 @@ def replace_everywhere(model: nn.Module, old: Tensor, new: Tensor) -> None:
             for name, tensor in tensors.items():
                 if tensor is old:
                     tensors[name] = new  # pyright: ignore[reportArgumentType]
-
-
-def reinitialise(model: nn.Module) -> list[str]:
-    """Give a model fresh parameters, buffers and statistics, as it or its modules define them.
-
-    Modules without a `reset_parameters` of their own draw anew from a normal distribution with the mean and standard
-    deviation that their parameters have now.
-
-    Returns:
-        Names of those parameters.
-    """
-    fresh = _built_again(model)
-    if fresh is not None:
-        model.load_state_dict(fresh)
-        return []
-    redrawn: list[str] = []
-    seen: set[nn.Module] = set()
-
-    def visit(module: nn.Module, path: str, initialiser: Any) -> None:
-        if module in seen:
-            return
-        seen.add(module)
-        initialiser = getattr(module, "_init_weights", initialiser)  # transformers' models, which wrap each other
-        # A module has the last word on what is inside it, as when it is built.
-        for name, child in module.named_children():
-            visit(child, f"{path}.{name}" if path else name, initialiser)
-        if hasattr(module, "reset_parameters"):
-            module.reset_parameters()  # pyright: ignore[reportCallIssue]
-        elif hasattr(module, "_reset_parameters"):
-            module._reset_parameters()  # pyright: ignore[reportCallIssue]
-        elif initialiser is None:
-            for name, parameter in module.named_parameters(recurse=False):
-                _redraw(parameter)
-                redrawn.append(f"{path}.{name}" if path else name)
-        if hasattr(module, "reset_running_stats"):
-            module.reset_running_stats()  # pyright: ignore[reportCallIssue]
-        if initialiser is not None:
-            for parameter in module.parameters(recurse=False):
-                # transformers marks what it has initialised and would pass it over.
-                if hasattr(parameter, "_is_hf_initialized"):
-                    delattr(parameter, "_is_hf_initialized")
-            initialiser(module)
-
-    visit(model, "", None)
-    return redrawn
-
-
-def _built_again(model: nn.Module) -> dict[str, Tensor] | None:
-    """The state of a new model by the same recipe, None where none is noted on it or it has changed since."""
-    from leanbayes.models import create
-
-    config: Any = getattr(model, "leanbayes_config", None)
-    if config is None:
-        return None
-    with next(model.parameters()).device:
-        fresh = create(config["name"], **config["options"]).state_dict()
-    shapes = [(name, value.shape) for name, value in model.state_dict().items()]
-    return fresh if shapes == [(name, value.shape) for name, value in fresh.items()] else None
-
-
-@torch.no_grad()
-def _redraw(parameter: Tensor) -> None:
-    spread = parameter.std(correction=0) if parameter.numel() > 1 else torch.zeros(())
-    parameter.copy_(parameter.mean() + spread * torch.randn_like(parameter))

@@ -8,14 +8,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from leanbayes._sampling import Sampling, current_frame, current_sampling, own_frame, sampling_of
-from leanbayes.estimators import estimator, resolve
+from leanbayes._sampling import Sampling, current_frame, current_sampling, layer_state, own_frame, rows_seen
+from leanbayes.estimators import Call, draw, resolve
 from leanbayes.estimators.weight import apply_draws
 from leanbayes.groups import ComponentGroup
-from leanbayes.methods import Method, fan_in
 from leanbayes.nn._base import ConvertedLayer, Scope, as_trained
 from leanbayes.ops import BagLookup, ConvTransposed, LinearOp, Lookup, op_for, rows_per_sample
 from leanbayes.parameter import RandomParameter
+from leanbayes.posteriors._method import Method, fan_in
 
 
 class BayesianLayer(ConvertedLayer):
@@ -63,8 +63,9 @@ class BayesianLayer(ConvertedLayer):
             self.weight = random
         bias: Any = getattr(template, "bias", None)
         self.bias = self.make_bias(bias, fan_in(weight, found), scope)
-        offered = self.weight.posterior.estimators
-        self.estimator = resolve(method.wanted_estimator, offered, found, type(method).__name__)
+        self.ops = tuple(scope.ops.get(id(weight), [found]))
+        self.called_once = id(template) in scope.called_once and len(self.ops) == 1
+        self.estimator, self.estimator_otherwise = self._resolve(method.wanted_estimator)
 
     def _share(self, random: RandomParameter) -> None:
         """Use the weight of another layer, and its mixing distribution where it has one.
@@ -75,6 +76,15 @@ class BayesianLayer(ConvertedLayer):
         if self.mixing is not None:
             del self.mixing
             self.__dict__["mixing"] = random.posterior.group  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _resolve(self, wanted: str) -> tuple[str, str]:
+        """The estimator for one vector per example, and that for all other inputs."""
+        family = type(self.method).__name__
+        return resolve(wanted, self.weight.posterior, self.ops, family, self.called_once)
+
+    def used_estimator(self) -> str:
+        """See `Converted`."""
+        return self.estimator
 
     def plain_names(self) -> dict[str, str]:
         """See `ConvertedLayer`."""
@@ -93,18 +103,17 @@ class BayesianLayer(ConvertedLayer):
                 `per_sample_weights` of embedding bags.
             **kwargs: The same by name.
         """
-        spec = sampling_of(self)
+        spec = layer_state(self)
         op = self.op
         if args or kwargs:
             op = self._with_arguments(x, args, kwargs)
         if not op.batched(x):
             if spec.n > 1:
                 raise ValueError(f"{self.path or 'the layer'} got an input without a batch axis, but n={spec.n}")
-            return (
-                self._draw(op, x.unsqueeze(0), spec).squeeze(0)
-                if not self.draws_mean(spec)
-                else self._mean(op, x, spec)
-            )
+            if self.draws_mean(spec):
+                return self._mean(op, x, spec)
+            with rows_seen(1):
+                return self._draw(op, x.unsqueeze(0), spec).squeeze(0)
         if self.draws_mean(spec):
             return self._mean(op, x, spec)
         if self.mixing is None:
@@ -125,16 +134,20 @@ class BayesianLayer(ConvertedLayer):
         return self.op.row_axis(x, spec.batch_dim if self.batch_dim is None else self.batch_dim)
 
     def _draw(self, op: LinearOp, x: Tensor, spec: Sampling) -> Tensor:
-        name = self.estimator
+        vector, otherwise = self.estimator, self.estimator_otherwise
         if spec.estimator is not None:
-            offered = self.weight.posterior.estimators
-            name = resolve(spec.estimator, offered, op, type(self.method).__name__)
-        # Only drawn weights and drawn factors are one function for all rows; a tied weight has users of both kinds.
-        if spec.joint and (name not in ("weight", "rank1", "example") or self.weight.tied):
-            name = "weight"
-        draw = estimator(name)
+            vector, otherwise = self._resolve(spec.estimator)
+        name = vector if vector == otherwise or self._one_vector(x) else otherwise
         zero_mean = self.draws_zero_mean(spec)
-        return self._by_rows(x, spec, lambda rows, axis: draw(op, rows, self.weight, self.bias, spec, axis, zero_mean))
+
+        def run(rows: Tensor, axis: int) -> Tensor:
+            return draw(name, Call(op, rows, self.weight, self.bias, spec, axis, zero_mean, self.path))
+
+        return self._by_rows(x, spec, run)
+
+    def _one_vector(self, x: Tensor) -> bool:
+        """Whether every row of x is one vector, and an example of the model."""
+        return self.op.one_position(x) and not self.shares_draws(x.shape[0])
 
     def _by_rows(self, x: Tensor, spec: Sampling, run: Callable[[Tensor, int], Tensor]) -> Tensor:
         """``run(x, axis of the rows)``; what all rows share is run once per sample."""

@@ -5,18 +5,15 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from leanbayes._sampling import Sampling, own_frame, sampling_of
-from leanbayes.estimators._base import bias_draws
-from leanbayes.estimators.example import row_choice
-from leanbayes.methods import Method
+from leanbayes._sampling import Sampling, layer_state, own_frame
 from leanbayes.nn._base import ConvertedLayer, Scope, as_trained
+from leanbayes.nn._replica import call_with
 from leanbayes.ops import expand_rows
 from leanbayes.parameter import RandomParameter
-from leanbayes.posteriors.patch import PatchPosterior
+from leanbayes.posteriors._method import Method
 
 
 class NormLayer(ConvertedLayer):
@@ -69,7 +66,7 @@ class NormLayer(ConvertedLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise, then scale and shift each row with its sample's draw."""
-        spec = sampling_of(self)
+        spec = layer_state(self)
         if not self._batched(x):
             if spec.n > 1:
                 raise ValueError(f"{self.path or 'the layer'} got an input without a batch axis, but n={spec.n}")
@@ -79,7 +76,7 @@ class NormLayer(ConvertedLayer):
             if scale.dim() == self.weight.dim():
                 # One scale for all rows: the plain norm's own kernel, which rounds otherwise than two steps do.
                 values = {"weight": scale} | ({} if shift is None else {"bias": shift})
-                return torch.func.functional_call(self.core, values, (x,))
+                return call_with(self.core, values, (x,), {})
         else:
             with own_frame():
                 scale, shift = self._draw(x, spec)
@@ -93,16 +90,26 @@ class NormLayer(ConvertedLayer):
             return scale, self.bias
         return scale, as_trained(self.bias.means(spec.n, spec), self.trained["bias"])
 
+    def used_estimator(self) -> str:
+        """See `Converted`."""
+        wanted = self.method.wanted_estimator
+        return "weight" if wanted == "auto" else wanted
+
     def _draw(self, x: Tensor, spec: Sampling) -> tuple[Tensor, Tensor | None]:
-        posterior = self.weight.posterior
+        posterior: Any = self.weight.posterior
+        rows = x.shape[self.rows_axis(x, spec)]
         wanted = spec.estimator or self.method.wanted_estimator
         zero_mean = self.draws_zero_mean(spec)
-        if wanted == "example" and isinstance(posterior, PatchPosterior) and not zero_mean:
-            choice = row_choice(posterior, x.shape[self.rows_axis(x, spec)], spec)
-            bias = self.bias.posterior if isinstance(self.bias, RandomParameter) else None
-            return posterior.take(choice), bias.take(choice) if isinstance(bias, PatchPosterior) else None
-        draws = self.weight.deviation(spec.n, spec) if zero_mean else self.weight.rsample(spec.n, spec)
-        return draws, bias_draws(self.bias, spec, zero_mean)
+        by_example = wanted == "example" and "copies" in posterior.offers and not zero_mean
+        if by_example and not spec.joint and not self.shares_draws(rows):
+            choice = posterior.group.row_choice(rows, posterior.copies, spec)
+            bias: Any = self.bias.posterior if isinstance(self.bias, RandomParameter) else None
+            return posterior.take(choice, spec), None if bias is None else bias.take(choice, spec)
+        if zero_mean:
+            shift = self.bias.deviation(spec.n, spec) if isinstance(self.bias, RandomParameter) else self.bias
+            return self.weight.deviation(spec.n, spec), shift
+        shift = self.bias.rsample(spec.n, spec) if isinstance(self.bias, RandomParameter) else self.bias
+        return self.weight.rsample(spec.n, spec), shift
 
     def _batched(self, x: Tensor) -> bool:
         if self.trailing:

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from leanbayes._sampling import Sampling, own_frame, sampling_of
-from leanbayes.methods import Method
+from leanbayes._sampling import Sampling, layer_state, own_frame
 from leanbayes.nn._base import Scope
+from leanbayes.nn.cells import STEPS, State
 from leanbayes.nn.wrapper import WrappedLayer
-from leanbayes.ops import expand_rows, rows_per_sample
+from leanbayes.ops import rows_per_sample
 from leanbayes.parameter import RandomParameter
+from leanbayes.posteriors._method import Method
 
 _KERNELS = {"LSTM": torch.lstm, "GRU": torch.gru, "RNN_TANH": torch.rnn_tanh, "RNN_RELU": torch.rnn_relu}
 
@@ -22,7 +23,8 @@ _KERNELS = {"LSTM": torch.lstm, "GRU": torch.gru, "RNN_TANH": torch.rnn_tanh, "R
 class RecurrentLayer(WrappedLayer):
     """A recurrent module whose weights are drawn once per sequence (and sample), shared by the rows of a sample.
 
-    It compiles for inference; torch's compiler does not train recurrent kernels.
+    It compiles for inference; torch's compiler does not train recurrent kernels. Where each example has feature scales
+    of its own, as the masks of MC dropout, it takes one step after the other in place of torch's fused kernels.
 
     Args:
         template: An `nn.LSTM`, `nn.GRU` or `nn.RNN`.
@@ -30,6 +32,8 @@ class RecurrentLayer(WrappedLayer):
         scope: What the layers of one model share; a layer on its own needs none.
         path: The layer's name in the model.
     """
+
+    takes_apart = True
 
     mode: str
     hidden_size: int
@@ -59,29 +63,39 @@ class RecurrentLayer(WrappedLayer):
         Returns:
             The output in the form of the input, and the final state.
         """
-        spec = sampling_of(self)
+        spec = layer_state(self)
         with own_frame():
-            if isinstance(spec.component, Tensor) and self.shared_index and not spec.joint:
-                return self._per_row_components(x, hx, spec, spec.component)
+            if self.draws_by_example(spec, self._rows(x)):
+                return self.forward_by_example(spec, x, hx)
+            given = self._given_rows(spec)
+            if given is not None and not spec.joint:
+                return self._per_row_components(x, hx, spec, given)
             values = self.values(spec)
         if len(values) == 1:
             return self._run(x, hx, values[0])
         rows = torch.arange(self._row_count(x, spec.n)).chunk(spec.n)
         return self._run_parts(x, hx, rows, values)
 
-    @property
-    def shared_index(self) -> bool:
-        """Whether the model's component index says something of this layer."""
-        return any(isinstance(p, RandomParameter) and p.posterior.shared_index for p in self.children())
+    def input_rows(self, x: Any) -> int | None:
+        """Number of examples of an input; compiled code does not look into packed ones."""
+        packed = isinstance(x, PackedSequence) and torch.compiler.is_compiling()
+        return None if packed else self._rows(x)
+
+    def _given_rows(self, spec: Sampling) -> Tensor | None:
+        """The component of each row, where the state says something of the index that this layer follows."""
+        groups = [p.posterior.component_group() for p in self.children() if isinstance(p, RandomParameter)]
+        found = [group.given_rows(spec) for group in groups if group is not None]
+        return found[0] if found else None
+
+    def _rows(self, x: Tensor | PackedSequence) -> int:
+        if isinstance(x, PackedSequence):
+            return int(x.batch_sizes[0])
+        return x.shape[self._row_axis(x)] if x.dim() == 3 else 1
 
     def _row_count(self, x: Tensor | PackedSequence, n: int) -> int:
-        if isinstance(x, PackedSequence):
-            rows = int(x.batch_sizes[0])
-        elif x.dim() == 3:
-            rows = x.shape[self._row_axis(x)]
-        else:
+        if not isinstance(x, PackedSequence) and x.dim() != 3:
             raise ValueError(f"{self.path or 'the layer'} got a sequence without a batch axis, but n={n}")
-        return rows_per_sample(rows, n) * n
+        return rows_per_sample(self._rows(x), n) * n
 
     def _row_axis(self, x: Any) -> int:
         return 0 if self.batch_first or isinstance(x, PackedSequence) else 1
@@ -112,10 +126,15 @@ class RecurrentLayer(WrappedLayer):
     def _per_row_components(self, x: Any, hx: Any, spec: Sampling, component: Tensor) -> tuple[Any, Any]:
         # Fused kernels take one weight for all rows, so the rows of a sample are run component by component.
         count = self._row_count(x, spec.n)
-        each_row = expand_rows(component.cpu(), count).expand(count).view(spec.n, -1)
+        if len(component) != count:
+            raise ValueError(
+                f"components were given for {len(component)} rows, but {self.path or 'the layer'} sees {count}; use "
+                "tile=True"
+            )
+        each_row = component.cpu().view(spec.n, -1)
         rows, values = [], []
         for k in component.unique().tolist():
-            drawn = self.values(spec.replace(component=int(k)))
+            drawn = self.values(spec.replace(component=int(k), assigned={}))
             for s, row in enumerate(each_row):
                 index = (row == k).nonzero().squeeze(1) + s * each_row.shape[1]
                 if len(index):
@@ -144,6 +163,57 @@ class RecurrentLayer(WrappedLayer):
         if not batched:
             y, final = y.squeeze(self._row_axis(x)), [part.squeeze(1) for part in final]
         return y, self._unpack(final)
+
+    def forward_by_example(self, spec: Sampling, x: Any, hx: Any = None) -> tuple[Any, Any]:
+        """See `WrappedLayer`: one step after the other, each layer's products drawn by the estimator."""
+        lengths = None
+        if isinstance(x, PackedSequence):
+            padded, lengths = pad_packed_sequence(x)  # [T, B, F]
+        else:
+            batched = x if x.dim() == 3 else x.unsqueeze(self._row_axis(x))
+            padded = batched.transpose(0, 1) if self.batch_first else batched
+            hx = hx if x.dim() == 3 else _change_state(hx, lambda part: part.unsqueeze(1))
+        initial = self._state(hx, padded.shape[1], padded, None)
+        output, final = padded, []
+        directions = ("", "_reverse") if self.bidirectional else ("",)
+        for layer in range(self.num_layers):
+            if layer and self.dropout:
+                output = nn.functional.dropout(output, self.dropout, self.training)
+            parts = []
+            for number, direction in enumerate(directions):
+                start = tuple(part[layer * len(directions) + number] for part in initial)
+                part, state = self._steps(output, start, f"l{layer}{direction}", lengths, spec)
+                parts.append(part)
+                final.append(state)
+            output = torch.cat(parts, -1)
+        states = [torch.stack(parts) for parts in zip(*final)]
+        if lengths is not None:
+            return pack_padded_sequence(output, lengths, enforce_sorted=False), self._unpack(states)
+        output = output.transpose(0, 1) if self.batch_first else output
+        if not isinstance(x, PackedSequence) and x.dim() != 3:
+            output, states = output.squeeze(self._row_axis(x)), [part.squeeze(1) for part in states]
+        return output, self._unpack(states)
+
+    def _steps(
+        self, x: Tensor, state: State, name: str, lengths: Tensor | None, spec: Sampling
+    ) -> tuple[Tensor, State]:
+        """One layer in one direction: outputs ``[T, B, H]`` and the final state."""
+        biases = (f"bias_ih_{name}", f"bias_hh_{name}") if self.bias else (None, None)
+        rows = self.product(x.transpose(0, 1), f"weight_ih_{name}", biases[0], spec)  # [B, T, gates]
+        times = range(x.shape[0])
+        outputs: dict[int, Tensor] = {}
+        for time in reversed(times) if name.endswith("_reverse") else times:
+            hidden = self.product(state[0], f"weight_hh_{name}", biases[1], spec)
+            new = STEPS[self.mode](rows[:, time], hidden, state)
+            if self.proj_size:
+                new = (self.product(new[0], f"weight_hr_{name}", None, spec), *new[1:])
+            if lengths is not None:
+                # Past its end a sequence keeps its state.
+                inside = (time < lengths).to(x.device).unsqueeze(1)
+                new = tuple(torch.where(inside, one, other) for one, other in zip(new, state))
+            state = new
+            outputs[time] = state[0]
+        return torch.stack([outputs[time] for time in times]), state
 
     def _state(self, hx: Any, rows: int, like: Tensor, order: Tensor | None) -> list[Tensor]:
         if hx is not None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
-from leanbayes import noise
+from leanbayes._components import balanced, in_turn, mixture_parts, per_row
 from leanbayes._inputs import call, check_no_nan, output_tensor, rows
-from leanbayes._kl import Mixture, kl, shared_components
-from leanbayes._sampling import Sampling, SeededRandom, current_sampling, fold, one_pass
+from leanbayes._kl import kl
+from leanbayes._owners import owners
+from leanbayes._sampling import Sampling, Stream, current_frame, current_sampling, fold, one_pass
 from leanbayes.objectives.likelihoods import Categorical, Likelihood
+from leanbayes.objectives.steps import StepCounter, stop_looking
+from leanbayes.posteriors._divergence import Mixture
 
 
 class Terms(NamedTuple):
@@ -40,7 +41,8 @@ class ELBO(nn.Module):
 
     The KL is computed in `forward`, so this module is what `DistributedDataParallel` and FSDP wrap and what
     `torch.compile` compiles. The loss does not depend on the batch size, on gradient accumulation (average the
-    micro-batches) or on the number of ranks, and ranks draw different noise even where they share a seed.
+    micro-batches) or on the number of ranks, and ranks draw different noise even where they share a seed. Each member
+    of a `DeepEnsemble` gets the gradient that it would have as a network of its own; what is reported is averaged.
 
     Args:
         model: A converted model (a plain one has no KL).
@@ -50,10 +52,11 @@ class ELBO(nn.Module):
             ``step -> weight``. Steps are counted when an optimiser of the model's parameters steps.
         components: For families with a shared component index: "average" the components' log-likelihoods, or take
             that of the "mixture" (log-mean-exp over components and samples).
-        tile: Run every component on the batch; else draw one per example.
-        samples: Draws per component (and example).
+        tile: Run every component on the batch; else draw one per example. Where parts with components of their own
+            were converted one by one, as many samples as the largest has are spread evenly over each.
+        samples: Draws per component (and example). Learned mixing (`EMP`, `ECMP`) compares draws and takes two at
+            least in training.
         mixture: How `kl` treats mixtures.
-        bn: "pooled" or "per_sample" batch statistics of the folded samples in training.
 
     Example:
         >>> import torch, leanbayes as lb
@@ -79,7 +82,6 @@ class ELBO(nn.Module):
         samples: int = 1,
         *,
         mixture: Mixture = "mean",
-        bn: Literal["pooled", "per_sample"] = "pooled",
     ) -> None:
         super().__init__()
         if not isinstance(model, nn.Module):
@@ -104,18 +106,16 @@ class ELBO(nn.Module):
         self.tile = tile
         self.samples = samples
         self.mixture: Mixture = mixture
-        self.bn: Literal["pooled", "per_sample"] = bn
         reference = next(model.parameters(), torch.zeros(()))
         self.register_buffer("step", torch.zeros((), dtype=torch.long, device=reference.device))
         self.register_buffer("weight_now", torch.ones((), device=reference.device), persistent=False)
         # The same as `step`, on the host: reading a buffer would stop a GPU's queue.
         self._count = 0
-        self._driver: weakref.ref[Optimizer] | None = None
         # Shapes of one example's targets and outputs, once a batch has passed the checks.
         self._seen: tuple[torch.Size, torch.Size] | None = None
         self._set_weight()
         self.register_load_state_dict_post_hook(_refresh_weight)
-        _watch_optimisers(self)
+        self._counter = StepCounter(self)
 
     def forward(self, x: Any, y: Tensor, *, weights: Tensor | None = None, mask: Tensor | None = None) -> Terms:
         """Run the model on a batch and compute the loss.
@@ -133,15 +133,20 @@ class ELBO(nn.Module):
             y = y.movedim(batch_dim, 0)
             mask = None if mask is None else mask.movedim(batch_dim, 0)
         self._check_sizes(y, batch)
-        outputs, divergence = self._run_checked(x, y, state, batch)
+        passed = self._run_checked(x, y, state, batch)
+        outputs = passed.outputs
         scores = self.likelihood.per_example(self.likelihood.training_score(outputs, y), mask)  # [S, B]
+        if weights is not None:
+            weights = weights.to(scores.dtype)
         if self.components == "mixture":
             per_example = math.log(scores.shape[0]) - torch.logsumexp(scores, 0)
         else:
             per_example = -scores.mean(0)
-        nll = (per_example if weights is None else per_example * weights.to(per_example.dtype)).mean()
-        loss = nll + self.weight_now * (divergence / self.dataset_size).to(nll.device)
-        return Terms(loss, nll, divergence, outputs)
+        nll = (per_example if weights is None else per_example * weights).mean()
+        loss = nll + self.weight_now * (passed.divergence / self.dataset_size).to(nll.device)
+        if passed.choices:
+            loss = loss + _choice_gradient(passed.choices, scores if weights is None else scores * weights)
+        return Terms(loss, nll, passed.divergence, outputs)
 
     def advance(self) -> None:
         """Count one optimiser step; by hand where no `torch.optim` optimiser steps, or a CUDA graph plays it."""
@@ -156,45 +161,73 @@ class ELBO(nn.Module):
     def _layout(self, state: Sampling, batch: int) -> Sampling:
         """The sampling state for one batch: how many samples are folded, and which components they use."""
         samples = 1 if state.mean is True else self.samples
-        count = shared_components(self.model)
-        bn = self.bn if state.bn == "pooled" else state.bn
-        if count == 1 or state.component != "random":
-            return state.replace(n=samples, bn=bn)
-        if self.tile or state.mean is True:
-            return state.replace(n=samples * count, component="stratified", bn=bn)
+        learned = any(owner.needs_two_draws for owner in owners(self.model, "needs_two_draws"))
+        if learned and self.training and torch.is_grad_enabled() and state.mean is not True:
+            if self.components == "mixture":
+                raise ValueError(
+                    "components='mixture' is not offered with learn_mixing=True, whose gradient compares single draws; "
+                    "use components='average'"
+                )
+            samples, state = max(samples, 2), state.replace(scores_choices=True)
+        parts = mixture_parts(self.model)
+        if not parts or not isinstance(state.component, str) or state.component != "random":
+            return state.replace(n=samples)
         like = next(self.model.parameters())
-        probs = torch.full((count,), 1.0 / count, device=like.device)
-        return state.replace(n=samples, component=noise.categorical((samples * batch,), probs, state), bn=bn)
+        state = state.replace(whole_gradients=True)
+        if not self.tile and state.mean is not True:
+            return state.replace(n=samples, assigned=per_row(parts, samples * batch, like, state))
+        n = samples * max(part.points for part in parts)
+        if len(parts) == 1:
+            return state.replace(n=n, assigned=in_turn(parts, n))
+        return state.replace(n=n, assigned=balanced(parts, n, like, state))
 
-    def _run(self, x: Any, state: Sampling, batch: int) -> tuple[Tensor, Tensor]:
-        with _rank_noise(state):
-            spec = self._layout(state, batch)
-            with one_pass(spec):
-                output = output_tensor(call(self.model, fold(x, spec.n, state.batch_dim)))
+    def _run(self, x: Any, state: Sampling, batch: int) -> _Passed:
+        spec = self._layout(_apart_from_other_ranks(state), batch)
+        with one_pass(spec, spec.n * batch):
+            output = output_tensor(call(self.model, fold(x, spec.n, state.batch_dim)))
+            frame = current_frame()
             divergence = kl(self.model, self.mixture)
-        return _split_rows(output, spec.n, batch, state.batch_dim), divergence
+        outputs = _split_rows(output, spec.n, batch, state.batch_dim)
+        return _Passed(outputs, divergence, [] if frame is None else frame.choices)
 
-    def _run_checked(self, x: Any, y: Tensor, state: Sampling, batch: int) -> tuple[Tensor, Tensor]:
+    def _run_checked(self, x: Any, y: Tensor, state: Sampling, batch: int) -> _Passed:
         """Run the model; bad values are reported before they can move its statistics."""
         # Looking at values stops a GPU's queue, so there it is done on the first step alone; compiled code never looks.
         if torch.compiler.is_compiling() or (y.device.type != "cpu" and self._seen is not None):
-            return self._run(x, state, batch)
+            passed = self._run(x, state, batch)
+            self._check_outputs_known(passed.outputs)
+            return passed
+        stop_looking()
         check_no_nan(x)
         if self._seen is not None and self._seen[0] == y.shape[1:]:
             self.likelihood.check(torch.empty((1, batch, *self._seen[1]), device="meta"), y)
             return self._run(x, state, batch)
         # What fits the labels is known only once the model has run: keep what a failing run would change.
         kept = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-        outputs, divergence = self._run(x, state, batch)
+        passed = self._run(x, state, batch)
         try:
-            self.likelihood.check(outputs, y)
+            self.likelihood.check(passed.outputs, y)
+            lacking = self.likelihood.lacks_outputs(passed.outputs)
+            if lacking is not None:
+                if _world_size() > 1:
+                    self._check_outputs_known(passed.outputs)
+                self.likelihood.add_outputs_(lacking)
         except (TypeError, ValueError):
             with torch.no_grad():
                 for name, buffer in self.model.named_buffers():
                     buffer.copy_(kept[name])
             raise
-        self._seen = (y.shape[1:], outputs.shape[2:])
-        return outputs, divergence
+        self._seen = (y.shape[1:], passed.outputs.shape[2:])
+        return passed
+
+    def _check_outputs_known(self, outputs: Tensor) -> None:
+        count = self.likelihood.lacks_outputs(outputs)
+        if count is not None:
+            name = type(self.likelihood).__name__
+            raise ValueError(
+                f"a learned precision for each of {count} outputs cannot be made in compiled code or after the model "
+                f"was given to several processes; say how many there are, {name}('learned', outputs={count})"
+            )
 
     def _check_sizes(self, y: Tensor, batch: int) -> None:
         if y.shape[:1] != (batch,):
@@ -213,26 +246,47 @@ class ELBO(nn.Module):
             raise ValueError(f"the KL weight must be a finite number from 0, not {weight!r}")
         self.weight_now.fill_(weight)
 
-    def _after_step(self, optimiser: Optimizer) -> None:
-        # Where several optimisers share the model, the first one that steps counts for all.
-        driver = None if self._driver is None else self._driver()
-        if driver is None:
-            own = {id(p) for p in self.parameters()}
-            if not any(id(p) in own for group in optimiser.param_groups for p in group["params"]):
-                return
-            self._driver = weakref.ref(optimiser)
-        elif driver is not optimiser:
-            return
+    def after_step(self) -> None:
+        """What `StepCounter` calls after a step of the optimiser."""
         # A recording would count the same step again and again; who plays it calls `advance`.
         if not (self.step.is_cuda and torch.cuda.is_current_stream_capturing()):
             self.advance()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_driver": None}
+        return {**self.__dict__, "_counter": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        _watch_optimisers(self)
+        self._counter = StepCounter(self)
+
+
+class _Passed(NamedTuple):
+    """What a pass through the model gave: outputs ``[S, B, ...]``, the KL, and what learned mixing has chosen."""
+
+    outputs: Tensor
+    divergence: Tensor
+    choices: list[Tensor]
+
+
+def _choice_gradient(choices: list[Tensor], scores: Tensor) -> Tensor:
+    """Zero, with the gradient that the NLL has in the log-probabilities of drawn choices.
+
+    The score-function estimate, for which the other samples' NLL of the same example is the baseline; see also
+    `leanbayes.posteriors._learned_choice`.
+
+    Args:
+        choices: Log-probabilities of what was chosen, ``[S]`` for all rows of a sample or ``[S * B]``.
+        scores: Log-likelihoods ``[S, B]``.
+    """
+    cost = -scores.detach()
+    others = (cost.sum(0) - cost) / (len(cost) - 1)
+    advantage = cost - others
+    total = torch.zeros((), dtype=cost.dtype, device=cost.device)
+    for log_prob in choices:
+        per_row = log_prob if log_prob.numel() == cost.numel() else log_prob.unsqueeze(1).expand(cost.shape)
+        change = (per_row - per_row.detach()).reshape(cost.shape)
+        total = total + (advantage * change.to(cost.dtype)).mean()
+    return total
 
 
 def _refresh_weight(module: ELBO, incompatible: Any) -> None:
@@ -240,42 +294,23 @@ def _refresh_weight(module: ELBO, incompatible: Any) -> None:
     module._set_weight()
 
 
-_WATCHING: weakref.WeakSet[ELBO] = weakref.WeakSet()
-_HOOKS: list[Any] = []
-
-
-def _watch_optimisers(elbo: ELBO) -> None:
-    """Have `_after_step` called after every optimiser step as long as the ELBO lives."""
-    _WATCHING.add(elbo)
-    if not _HOOKS:
-        _HOOKS.append(register_optimizer_step_post_hook(_tell_watchers))
-
-
-def _tell_watchers(optimiser: Optimizer, args: Any, kwargs: Any) -> None:
-    for elbo in list(_WATCHING):
-        elbo._after_step(optimiser)
-
-
 def _world_size() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
-class _rank_noise:  # noqa: N801 - reads as prose: with _rank_noise(state)
-    """Makes ranks draw different noise, also where all were seeded alike; one process is left as it is."""
-
-    def __init__(self, state: Sampling) -> None:
-        self.seeded: SeededRandom | None = None
-        if _world_size() > 1 and state.generator is None and not torch.compiler.is_compiling():
-            seed = int(torch.randint(2**31, ()))
-            self.seeded = SeededRandom(seed * _world_size() + dist.get_rank())
-
-    def __enter__(self) -> None:
-        if self.seeded is not None:
-            self.seeded.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        if self.seeded is not None:
-            self.seeded.__exit__(*error)
+def _apart_from_other_ranks(state: Sampling) -> Sampling:
+    """A state whose noise differs between ranks, also where all were seeded alike; one process is left as it is."""
+    if _world_size() == 1 or state.generator is not None or state.streams is not None:
+        return state
+    world, rank, compiling = _world_size(), dist.get_rank(), torch.compiler.is_compiling()
+    if state.stream is None:
+        common = torch.randint(2**31, ())
+    elif compiling:
+        common = state.stream.next_key()
+    else:
+        common = torch.randint(2**31, (), generator=state.stream.generator(torch.device("cpu")))
+    seed = common * world + rank
+    return state.replace(stream=Stream(seed if compiling else int(seed)))
 
 
 def _split_rows(output: Tensor, n: int, batch: int, batch_dim: int) -> Tensor:

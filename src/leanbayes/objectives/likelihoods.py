@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from leanbayes._checks import check_count, check_positive
 
 
 class Likelihood(nn.Module, ABC):
@@ -28,6 +31,13 @@ class Likelihood(nn.Module, ABC):
     def training_score(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """What training maximises for every target element (with label smoothing, where there is any)."""
         return self.elementwise(outputs, targets)
+
+    def lacks_outputs(self, outputs: Tensor) -> int | None:
+        """Number of outputs ``[S, B, ...]`` that its parameters do not have yet, None where all is there."""
+        return None
+
+    def add_outputs_(self, count: int) -> None:
+        """Give its parameters one entry for each of so many outputs; comes before the first optimiser step."""
 
     def per_example(self, elements: Tensor, mask: Tensor | None = None) -> Tensor:
         """Sum over the target elements of each example: ``[S, B]``."""
@@ -61,8 +71,12 @@ class Categorical(Likelihood):
     Args:
         label_smoothing: Share of the target spread over all classes in training.
         ignore_index: Targets of this value do not count.
-        class_dim: Axis of the classes in one sample's outputs ``[B, ...]``; None finds it: the last axis for
-            ``[B, C]`` and ``[B, T, C]``, axis 1 for ``[B, C, H, W]``.
+        class_dim: Axis of the classes in one sample's outputs ``[B, ...]``. None finds it: it is the axis that the
+            labels do not have. Where two axes fit it must be given, and so for predictions of more than two axes and
+            targets that are probabilities of as many, unless training has found it.
+
+    Attributes:
+        trained_dim: The axis that was found, which predictions use.
 
     Example:
         >>> import torch
@@ -76,45 +90,72 @@ class Categorical(Likelihood):
             raise ValueError(
                 f"Categorical(label_smoothing=...) takes a number from 0 to below 1, not {label_smoothing!r}"
             )
+        if class_dim is not None and (isinstance(class_dim, bool) or not isinstance(class_dim, int) or class_dim == 0):
+            raise ValueError(f"Categorical(class_dim=...) takes an axis of [B, ...] other than 0, not {class_dim!r}")
         self.label_smoothing = label_smoothing
         self.ignore_index = ignore_index
         self.class_dim = class_dim
+        self.trained_dim: int | None = None
 
-    def classes_last(self, outputs: Tensor, targets_dim: int | None = None) -> Tensor:
-        """Outputs ``[S, B, ..., C]`` with the classes on the last axis, for targets of that many axes."""
+    def classes_last(self, outputs: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Outputs ``[S, B, ..., C]`` with the classes on the last axis.
+
+        Raises:
+            ValueError: If it cannot be told which axis they are on.
+        """
+        return outputs.movedim(self._class_axis(outputs.shape, targets), -1)
+
+    def _class_axis(self, shape: torch.Size, targets: Tensor | None) -> int:
+        """Axis of the classes in outputs ``[S, B, ...]`` of a shape."""
         if self.class_dim is not None:
-            axis = self.class_dim + (1 if self.class_dim >= 0 else 0)
-            return outputs.movedim(axis, -1)
-        # Without targets to compare with, more than three axes per sample are an image.
-        if targets_dim is None and outputs.dim() > 4:
-            return outputs.movedim(2, -1)
-        return outputs
+            axis = self.class_dim + 1 if self.class_dim > 0 else self.class_dim + len(shape)
+            if not 2 <= axis < len(shape):
+                raise ValueError(
+                    f"class_dim={self.class_dim} is no axis of outputs of shape {tuple(shape[1:])} besides the batch"
+                )
+            return axis
+        if len(shape) == 3:
+            return 2
+        fitting = range(2, len(shape)) if targets is None else self._fitting(shape, targets)
+        known = None if self.trained_dim is None else self.trained_dim + 1
+        if known is not None and known in fitting:
+            return known
+        if len(fitting) == 1:
+            return fitting[0]
+        of = "" if targets is None else f" for targets of shape {tuple(targets.shape)}"
+        axes = ", ".join(str(axis - 1) for axis in (fitting or range(2, len(shape))))
+        raise ValueError(
+            f"outputs of shape {tuple(shape[1:])} have their classes on one of the axes {axes}{of}, and it is not said "
+            "which; pass likelihood=lb.Categorical(class_dim=...)"
+        )
 
-    def _aligned(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if self.class_dim is None and outputs.shape[1:-1] != targets.shape:
-            image = outputs.movedim(2, -1)
-            if image.shape[1:-1] == targets.shape:
-                return image
-        return self.classes_last(outputs, targets.dim())
+    def _fitting(self, shape: torch.Size, targets: Tensor) -> list[int]:
+        """Axes of outputs ``[S, B, ...]`` without which their shape is that of the targets (all for probabilities)."""
+        if self._soft(shape, targets):
+            return list(range(2, len(shape)))
+        rest = tuple(shape[1:])
+        return [axis for axis in range(2, len(shape)) if rest[: axis - 1] + rest[axis:] == tuple(targets.shape)]
 
-    def _soft(self, outputs: Tensor, targets: Tensor) -> bool:
-        return targets.is_floating_point() and targets.shape == outputs.shape[1:]
+    def _soft(self, shape: torch.Size, targets: Tensor) -> bool:
+        return targets.is_floating_point() and targets.shape == shape[1:]
 
     def check(self, outputs: Tensor, targets: Tensor) -> None:
         """See `Likelihood`."""
-        if self._soft(outputs, targets):
+        shape = outputs.shape
+        if self._soft(shape, targets):
+            self._class_axis(shape, targets)
             return
         if targets.is_floating_point() or targets.dtype == torch.bool:
             raise TypeError(
                 f"class labels are whole numbers (or probabilities shaped as the outputs), not {targets.dtype}"
             )
-        aligned = self._aligned(outputs, targets)
-        if aligned.shape[1:-1] != targets.shape:
+        fits = self._fitting(shape, targets)
+        if not fits or (self.class_dim is not None and self._class_axis(shape, targets) not in fits):
             raise ValueError(
-                f"outputs of shape {tuple(outputs.shape[1:])} do not fit labels of shape {tuple(targets.shape)}; "
+                f"outputs of shape {tuple(shape[1:])} do not fit labels of shape {tuple(targets.shape)}; "
                 "expected labels without the class axis"
             )
-        classes = aligned.shape[-1]
+        classes = shape[self._class_axis(shape, targets)]
         labels = targets.long()  # in a byte, -100 and 156 are the same
         check_labels(labels[labels != self.ignore_index], classes)
 
@@ -124,17 +165,19 @@ class Categorical(Likelihood):
 
     def training_score(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `Likelihood`."""
+        if self.trained_dim is None and outputs.dim() > 3:
+            self.trained_dim = self._class_axis(outputs.shape, targets) - 1
         return self._score(outputs, targets, self.label_smoothing)
 
     def _score(self, outputs: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-        if self._soft(outputs, targets):
-            aligned = self.classes_last(outputs)
+        axis = self._class_axis(outputs.shape, targets)
+        aligned = outputs.movedim(axis, -1)
+        if self._soft(outputs.shape, targets):
             log_probs = _precise(aligned).log_softmax(-1)
-            wanted = self.classes_last(targets.unsqueeze(0)).squeeze(0).to(log_probs.dtype)
+            wanted = targets.movedim(axis - 1, -1).to(log_probs.dtype)
             if smoothing:
                 wanted = wanted * (1 - smoothing) + smoothing / wanted.shape[-1]
             return (wanted * log_probs).sum(-1)
-        aligned = self._aligned(outputs, targets)
         flat = _precise(aligned.reshape(-1, aligned.shape[-1]))
         labels = targets.long().expand(aligned.shape[:-1]).reshape(-1)
         loss = F.cross_entropy(
@@ -174,9 +217,11 @@ class Gaussian(Likelihood):
     """Real targets around the outputs.
 
     Args:
-        precision: 1 / noise variance, a number or one per output; ``"learned"`` for a trained scalar; None for
-            heteroscedastic noise: the last axis of the outputs then holds D means and D log variances.
+        precision: 1 / noise variance, a number or one per output; ``"learned"`` for one per output that is trained;
+            None for heteroscedastic noise: the last axis of the outputs then holds D means and D log variances.
         init_precision: Where a learned precision starts.
+        outputs: Number of outputs, the size of the last axis of ``[B, D]`` and ``[B, T, D]``, for a learned precision.
+            None leaves it to the first batch, in one process and uncompiled. Maps of pixels have one precision.
 
     Example:
         >>> import torch
@@ -188,20 +233,52 @@ class Gaussian(Likelihood):
     _LOG_VAR_LIMIT = 20.0
 
     def __init__(
-        self, precision: float | Sequence[float] | Tensor | str | None = None, init_precision: float = 1.0
+        self,
+        precision: float | Sequence[float] | Tensor | str | None = None,
+        init_precision: float = 1.0,
+        outputs: int | None = None,
     ) -> None:
         super().__init__()
         self.heteroscedastic = precision is None
         self.log_precision: Tensor | None = None
+        self.outputs = outputs
+        if outputs is not None:
+            check_count(self, outputs=outputs)
+            if precision != "learned":
+                raise ValueError("Gaussian(outputs=...) goes with a learned precision, Gaussian('learned', outputs=2)")
         if isinstance(precision, str):
             if precision != "learned":
                 raise ValueError(f"Gaussian(precision) takes a number, 'learned' or None, not {precision!r}")
-            self.log_precision = nn.Parameter(torch.tensor(math.log(init_precision)))
+            check_positive(self, init_precision=init_precision)
+            shape = () if outputs in (None, 1) else (outputs,)
+            self.log_precision = nn.Parameter(torch.full(shape, math.log(init_precision)))
         elif precision is not None:
             value = torch.as_tensor(precision, dtype=torch.get_default_dtype())
             if not bool(((value > 0) & value.isfinite()).all()):
                 raise ValueError(f"Gaussian(precision) takes positive numbers, not {precision!r}")
             self.register_buffer("fixed_log_precision", value.log())
+
+    def parameter_kinds(self) -> dict[str, str]:
+        """What `param_groups` takes the parameters for: noise, which no weight decay acts on."""
+        return {name: "noise" for name, _ in self.named_parameters()}
+
+    def lacks_outputs(self, outputs: Tensor) -> int | None:
+        """See `Likelihood`."""
+        unknown = self.log_precision is not None and self.outputs is None and self.log_precision.dim() == 0
+        several = 3 <= outputs.dim() <= 4 and outputs.shape[-1] > 1
+        return outputs.shape[-1] if unknown and several else None
+
+    @torch.no_grad()
+    def add_outputs_(self, count: int) -> None:
+        """See `Likelihood`; the parameter stays the same object, which optimisers hold."""
+        assert self.log_precision is not None
+        self.log_precision.data = self.log_precision.data.expand(count).clone()
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        value = state_dict.get(f"{prefix}log_precision")
+        if isinstance(value, Tensor) and value.dim() == 1 and self.log_precision is not None and self.outputs is None:
+            self.add_outputs_(len(value))
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log variance of the targets, in float32 at least."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leanbayes.methods import check_count, check_positive
+from leanbayes._checks import check_count, check_positive
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from leanbayes.posteriors import _gaussian_kl as _gaussian_kl
 from leanbayes.posteriors._base import Dirac, Elementwise, Factors, Moments, Posterior
 from leanbayes.posteriors._gaussian import GaussianPosterior
 from leanbayes.posteriors.dropout import DropConnect, MCDropout
-from leanbayes.posteriors.ensemble import DeepEnsemble
 from leanbayes.posteriors.k_tied import KTied
 from leanbayes.posteriors.mean_field import MeanField
 from leanbayes.posteriors.patch import ECMP, EMP
@@ -16,7 +15,6 @@ __all__ = [
     "ECMP",
     "EMP",
     "BatchEnsemble",
-    "DeepEnsemble",
     "Dirac",
     "DropConnect",
     "Elementwise",

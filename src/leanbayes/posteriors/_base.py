@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -43,24 +43,28 @@ class Posterior(nn.Module, ABC):
     Subclasses give `rsample` and `mean`; the other views are optional. Nothing drawn is kept on the module.
 
     Attributes:
-        estimators: Names of the estimators that the family admits, preferred first; "weight" is always among them.
+        offers: The views that estimators may use: ``"draws"`` (`rsample`, always there), ``"symmetric"`` (`deviation`,
+            of independent elements whose signs may be flipped), ``"moments"``, ``"factors"``, ``"copies"``.
+        gaussian: Whether linear maps of it are normal, so that its moments say all about them.
         original: Parameters that came from the plain model (frozen by `freeze=True`).
         outside_kl: Parameters that no KL term contains (weight decay may act on them).
         support: ``"real"`` or ``"positive"``.
         heavy_tailed: Whether mean and variance are infinite; the "mean" is then a location.
-        has_log_prob: Whether `log_prob` is there, as Monte Carlo KL terms need.
+        has_density: Whether `log_prob` or `joint_log_prob` is there, as Monte Carlo KL terms need.
         components: Number of mixture components, 1 where there is no mixture.
         shared_index: Whether one component index serves the whole model.
+        op: The op whose features its `factors` scale.
     """
 
-    estimators: tuple[str, ...] = ("weight",)
-    original: ClassVar[tuple[str, ...]] = ()
-    outside_kl: ClassVar[tuple[str, ...]] = ()
+    offers: frozenset[str] = frozenset({"draws"})
+    gaussian: bool = False
+    original: tuple[str, ...] = ()
+    outside_kl: tuple[str, ...] = ()
     support: ClassVar[str] = "real"
     heavy_tailed: bool = False
-    has_log_prob: ClassVar[bool] = False
     components: int = 1
     shared_index: ClassVar[bool] = False
+    op: Any = None  # a `LinearOp`
 
     @property
     @abstractmethod
@@ -92,8 +96,37 @@ class Posterior(nn.Module, ABC):
         raise NotImplementedError(f"{type(self).__name__} is not made of feature scales")
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Elementwise log density at ``[..., *shape]``."""
-        raise NotImplementedError(f"{type(self).__name__} has no density")
+        """Elementwise log density at ``[..., *shape]``, where elements are independent."""
+        raise NotImplementedError(f"{type(self).__name__} has no elementwise density")
+
+    def joint_log_prob(self, value: Tensor) -> Tensor:
+        """Log density ``[...]`` of whole tensors ``[..., *shape]``; to be given where elements are correlated."""
+        return self.log_prob(value).flatten(value.dim() - len(self.shape)).sum(-1)
+
+    @property
+    def has_density(self) -> bool:
+        """Whether the density of a whole tensor is known."""
+        kind = type(self)
+        return kind.log_prob is not Posterior.log_prob or kind.joint_log_prob is not Posterior.joint_log_prob
+
+    def divergence_terms(self, prior: Any, mixture: str, constant: bool | None) -> list[Any] | None:
+        """What it adds to a model's KL, None for the divergence from its bound prior.
+
+        A mixture with priors of its own says what its mean, sum or joint divergence is made of (see `JointTerm`).
+        """
+        return None
+
+    def component_group(self) -> Any:
+        """The group whose index serves the whole model, None where there is none."""
+        return None
+
+    def entries(self, index: Tensor) -> Posterior | None:
+        """The same family over the entries ``index`` ``[K]`` of the flattened tensor, None where it is another one."""
+        return None
+
+    def silence_(self) -> None:
+        """Take the noise out, in place: every draw (of one component) becomes the mean."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how to take its noise out")
 
     def deterministic(self) -> bool:
         """Whether all draws (of one component) are equal, as for Dirac components."""
@@ -119,7 +152,6 @@ class Elementwise(Posterior):
     """
 
     original = ("loc",)
-    has_log_prob = True
     draw_noise: ClassVar[Callable[..., Tensor]] = staticmethod(noise.normal)
 
     def __init__(self, loc: Tensor) -> None:
@@ -137,11 +169,11 @@ class Elementwise(Posterior):
 
     def scale_for(self, spec: Sampling) -> Tensor:
         """`scale`, computed once where `spec` keeps it for several passes."""
-        if spec.kept is None or spec.swapped:
+        if spec.kept is None:
             return self.scale()
-        if id(self) not in spec.kept:
-            spec.kept[id(self)] = self.scale()
-        return spec.kept[id(self)]
+        if self not in spec.kept:
+            spec.kept[self] = self.scale()
+        return spec.kept[self]
 
     def location(self) -> Tensor:
         """Location of each element, in float32 at least."""
@@ -202,6 +234,9 @@ class Dirac(Posterior):
         """See `Posterior`."""
         with torch.no_grad():
             self.loc.copy_(value)
+
+    def silence_(self) -> None:
+        """See `Posterior`; a point has none."""
 
     def deterministic(self) -> bool:
         """See `Posterior`."""

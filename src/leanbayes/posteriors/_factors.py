@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from leanbayes import noise
-from leanbayes._kl import register_kl
 from leanbayes.noise import full_precision
 from leanbayes.posteriors._base import Elementwise, initial_raw
+from leanbayes.posteriors._divergence import register_kl
+from leanbayes.posteriors.mean_field import SILENT
 from leanbayes.priors import Cauchy, HalfCauchy, LogNormal, NormalPrior
 
 
@@ -28,6 +29,11 @@ class CauchyPosterior(Elementwise):
     def scale(self) -> Tensor:
         """See `Elementwise`."""
         return F.softplus(full_precision(self.raw_scale))
+
+    @torch.no_grad()
+    def silence_(self) -> None:
+        """See `Posterior`."""
+        self.raw_scale.fill_(SILENT)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """See `Posterior`."""
@@ -50,6 +56,13 @@ class LogNormalPosterior(Elementwise):
     def scale(self) -> Tensor:
         """See `Elementwise`."""
         return F.softplus(full_precision(self.raw_scale))
+
+    @torch.no_grad()
+    def silence_(self) -> None:
+        """See `Posterior`."""
+        mean = self.mean()
+        self.raw_scale.fill_(SILENT)
+        self.set_point_(mean)
 
     def transform(self, value: Tensor) -> Tensor:
         """See `Elementwise`."""

@@ -15,7 +15,8 @@ from leanbayes.posteriors._base import Elementwise, Moments
 class GaussianPosterior(Elementwise):
     """Independent elements N(loc, scale^2)."""
 
-    estimators = ("local", "flipout", "weight")
+    offers = frozenset({"draws", "symmetric", "moments"})
+    gaussian = True
 
     def std(self) -> Tensor:
         """Standard deviation of each element."""
@@ -40,3 +41,7 @@ class GaussianPosterior(Elementwise):
         mean = full_precision(self.loc)
         tiny = torch.finfo(mean.dtype).tiny
         return 2 * self.std().clamp_min(tiny).log() - mean.square().clamp_min(tiny).log()
+
+    def shared_log_alpha(self) -> Tensor:
+        """Log alpha as it is shared: all weights share it alike, here every weight has its own."""
+        return self.log_alpha()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from leanbayes._kl import MONTE_CARLO_DRAWS, monte_carlo_kl, register_kl
 from leanbayes.noise import full_precision
+from leanbayes.posteriors._divergence import MONTE_CARLO_DRAWS, monte_carlo_kl, register_kl
 from leanbayes.posteriors._gaussian import GaussianPosterior
-from leanbayes.posteriors.variational_dropout import VariationalDropoutPosterior
 from leanbayes.priors import ARD, LogUniform, NormalPrior, StudentT
 
 # Constants of Molchanov et al. (2017), eq. 14.
@@ -44,16 +44,13 @@ def _log_uniform(q: GaussianPosterior, p: LogUniform) -> Tensor:
 def _student(q: GaussianPosterior, p: StudentT) -> Tensor:
     if p.df > _TINY_DF:
         return monte_carlo_kl(q, p, MONTE_CARLO_DRAWS)
-    constant = p.limit() * q.shape.numel() if p.constant else 0.0
-    return _over_weights(q, log_uniform_kl_exact) + constant
+    return _over_weights(q, log_uniform_kl_exact) + (p.limit() - p.left_out()) * q.shape.numel()
 
 
-def _over_weights(q: GaussianPosterior, divergence) -> Tensor:
-    if isinstance(q, VariationalDropoutPosterior):
-        # A shared alpha counts once per weight that it serves.
-        shared = q.shared_log_alpha()
-        return divergence(shared).sum() * (q.shape.numel() / shared.numel())
-    return divergence(q.log_alpha()).sum()
+def _over_weights(q: GaussianPosterior, divergence: Callable[[Tensor], Tensor]) -> Tensor:
+    # A shared alpha counts once per weight that it serves.
+    shared = q.shared_log_alpha()
+    return divergence(shared).sum() * (q.shape.numel() / shared.numel())
 
 
 def log_uniform_kl(log_alpha: Tensor) -> Tensor:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from leanbayes import noise
-from leanbayes._kl import register_kl
+from leanbayes._checks import is_number
+from leanbayes._registry import register_posterior
 from leanbayes._sampling import Sampling
-from leanbayes.methods import Method, check_choice, check_prior, is_number, register_posterior
+from leanbayes.groups import ComponentGroup
 from leanbayes.noise import full_precision
+from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Factors, Posterior
+from leanbayes.posteriors._divergence import register_kl
+from leanbayes.posteriors._method import Method, check_prior
 from leanbayes.priors import HeNormal, Normal, NormalPrior, Pretrained, Prior
-
-if TYPE_CHECKING:
-    from leanbayes.groups import ComponentGroup
-    from leanbayes.ops import LinearOp
 
 
 class DropConnectPosterior(Posterior):
@@ -54,6 +54,10 @@ class DropConnectPosterior(Posterior):
         with torch.no_grad():
             self.weight.copy_(value)
 
+    def silence_(self) -> None:
+        """See `Posterior`."""
+        self.p = 0.0
+
     def deterministic(self) -> bool:
         """See `Posterior`."""
         return self.p == 0
@@ -68,7 +72,7 @@ class DropoutPosterior(DropConnectPosterior):
         op: The layer's op.
     """
 
-    estimators = ("rank1", "weight")
+    offers = frozenset({"draws", "factors"})
 
     def __init__(self, value: Tensor, p: float, op: LinearOp) -> None:
         super().__init__(value, p)
@@ -108,6 +112,7 @@ class _Dropout(Method):
         check_prior(self, self.prior)
         if not isinstance(self.prior, (Normal, HeNormal, Pretrained)):
             raise TypeError(f"{name}(prior=...) takes Normal, HeNormal or Pretrained, not {self.prior!r}")
+        self._check_estimator(self.estimator)
 
     def bind_prior(self, value: Tensor, fan: int) -> Prior:
         """See `Method`."""
@@ -119,17 +124,17 @@ class _Dropout(Method):
 class MCDropout(_Dropout):
     """Monte Carlo dropout (Gal and Ghahramani 2016): input features of a layer are dropped, in eval mode too.
 
-    One mask per example, the same at all its positions; kept features are divided by 1 - p.
+    One mask per example, the same at all its positions and steps; kept features are divided by 1 - p.
 
     Args:
         p: The drop probability; None keeps the model's own Dropout layers on instead.
         prior: Normal prior; the KL is |w|^2 / (2 s^2 (1 - p)).
-        estimator: "auto", "rank1" (one mask per example) or "weight" (one mask for all rows).
+        estimator: "auto", "rank1" (one mask per example), "weight" (one mask for all rows, which lets recurrent layers
+            run on torch's fused kernels), or one of your own.
     """
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice(self, ("auto", "rank1", "weight"), estimator=self.estimator)
+    offers: ClassVar[frozenset[str]] = DropoutPosterior.offers
+    per_example: ClassVar[bool] = True
 
     @property
     def kinds(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -155,14 +160,13 @@ class DropConnect(_Dropout):
     Args:
         p: The drop probability.
         prior: Normal prior; the KL is |w|^2 / (2 s^2 (1 - p)).
-        estimator: "auto" or "weight".
+        estimator: "auto", "weight", or one of your own.
     """
 
-    kinds: ClassVar[frozenset[str]] = Method.kinds
+    offers: ClassVar[frozenset[str]] = DropConnectPosterior.offers
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, ("auto", "weight"), estimator=self.estimator)
         if self.p is None:
             raise ValueError("DropConnect(p=...) is the drop probability, from 0 to below 1, not None")
 

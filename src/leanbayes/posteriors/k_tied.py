@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from leanbayes.methods import Method, check_choice, check_count, check_positive, check_prior, register_posterior
+from leanbayes._checks import check_choice, check_count, check_positive
+from leanbayes._registry import register_posterior
+from leanbayes.groups import ComponentGroup
 from leanbayes.noise import exact_products, full_precision
+from leanbayes.ops import LinearOp
+from leanbayes.posteriors._base import Posterior
 from leanbayes.posteriors._gaussian import GaussianPosterior
-from leanbayes.posteriors.mean_field import GAUSSIAN_ESTIMATORS, MeanField, MeanFieldPosterior
+from leanbayes.posteriors._method import Method, check_prior
+from leanbayes.posteriors.mean_field import SILENT, MeanField, MeanFieldPosterior
 from leanbayes.priors import Normal, Prior
-
-if TYPE_CHECKING:
-    from leanbayes.groups import ComponentGroup
-    from leanbayes.ops import LinearOp
-    from leanbayes.posteriors._base import Posterior
 
 # Noise on the initial log factors, without which the k columns would stay equal (Swiatkowski et al. 2020).
 _INIT_NOISE = 0.1
@@ -56,6 +56,12 @@ class KTiedPosterior(GaussianPosterior):
         out = shape.pop(self.out_axis)
         return matrix.view(out, *shape).movedim(0, self.out_axis)
 
+    @torch.no_grad()
+    def silence_(self) -> None:
+        """See `Posterior`."""
+        self.log_u.fill_(SILENT)
+        self.log_v.fill_(SILENT)
+
 
 @register_posterior("KTied")
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ class KTied(Method):
     Args:
         rank: The number k.
         prior: Prior of each weight.
-        estimator: "auto", "local" (local reparameterisation), "flipout" or "weight".
+        estimator: "auto", "local" (local reparameterisation), "flipout", "weight", or one of your own.
         init_std: Initial standard deviation.
         bias: "point" leaves biases as they are, "same" makes them mean-field.
     """
@@ -78,10 +84,12 @@ class KTied(Method):
     init_std: float = 0.01
     bias: str = "point"
 
+    offers: ClassVar[frozenset[str]] = KTiedPosterior.offers
+
     def __post_init__(self) -> None:
         check_count(self, rank=self.rank)
         check_prior(self, self.prior)
-        check_choice(self, GAUSSIAN_ESTIMATORS, estimator=self.estimator)
+        self._check_estimator(self.estimator)
         check_positive(self, init_std=self.init_std)
         check_choice(self, ("point", "same"), bias=self.bias)
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from leanbayes.methods import Method, check_choice, check_positive, check_prior, register_posterior
+from leanbayes._checks import check_choice, check_positive
+from leanbayes._registry import register_posterior
+from leanbayes.groups import ComponentGroup
 from leanbayes.noise import full_precision
-from leanbayes.posteriors._base import initial_raw
+from leanbayes.ops import LinearOp
+from leanbayes.posteriors._base import Posterior, initial_raw
 from leanbayes.posteriors._gaussian import GaussianPosterior
+from leanbayes.posteriors._method import Method, check_prior
 from leanbayes.priors import Normal, Prior
 
-if TYPE_CHECKING:
-    from leanbayes.groups import ComponentGroup
-    from leanbayes.ops import LinearOp
-    from leanbayes.posteriors._base import Posterior
-
-GAUSSIAN_ESTIMATORS = ("auto", "local", "weight", "flipout")
+# What a softplus or an exponential maps to 0, in half precision too.
+SILENT = -1e4
 
 
 class MeanFieldPosterior(GaussianPosterior):
@@ -38,6 +39,11 @@ class MeanFieldPosterior(GaussianPosterior):
         """See `Elementwise`."""
         return F.softplus(full_precision(self.raw_std))
 
+    @torch.no_grad()
+    def silence_(self) -> None:
+        """See `Posterior`."""
+        self.raw_std.fill_(SILENT)
+
 
 @register_posterior("MeanField")
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class MeanField(Method):
 
     Args:
         prior: Prior of each weight.
-        estimator: "auto", "local" (local reparameterisation), "flipout" or "weight".
+        estimator: "auto", "local" (local reparameterisation), "flipout", "weight", or one of your own.
         init_std: Initial standard deviation.
         bias: "point" leaves biases as they are, "same" gives them the same treatment.
     """
@@ -58,9 +64,11 @@ class MeanField(Method):
     init_std: float = 0.01
     bias: str = "point"
 
+    offers: ClassVar[frozenset[str]] = MeanFieldPosterior.offers
+
     def __post_init__(self) -> None:
         check_prior(self, self.prior)
-        check_choice(self, GAUSSIAN_ESTIMATORS, estimator=self.estimator)
+        self._check_estimator(self.estimator)
         check_positive(self, init_std=self.init_std)
         check_choice(self, ("point", "same"), bias=self.bias)
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from leanbayes import noise
-from leanbayes._kl import register_kl
-from leanbayes._sampling import Sampling
+from leanbayes._checks import check_choice, check_count, check_positive
+from leanbayes._registry import register_posterior
+from leanbayes._sampling import Sampling, current_frame
 from leanbayes.groups import ComponentGroup
-from leanbayes.methods import Method, check_choice, check_count, check_positive, register_posterior
 from leanbayes.noise import exact_products, full_precision
+from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Posterior
+from leanbayes.posteriors._divergence import register_kl
+from leanbayes.posteriors._learned_choice import LearnedChoice, counts
+from leanbayes.posteriors._method import Method
 from leanbayes.priors import HeNormal, Normal, NormalPrior, Pretrained, Prior
-
-if TYPE_CHECKING:
-    from leanbayes.ops import LinearOp
 
 
 class PatchGroup(ComponentGroup):
@@ -35,33 +36,51 @@ class PatchGroup(ComponentGroup):
         self.per_element = per_element
         self.elements = 0
 
-    def fixed_index(self, n: int, like: Tensor, spec: Sampling) -> Tensor | None:
-        """See `ComponentGroup`; what is said of the model's shared index does not settle a layer's own."""
-        if spec.component == "stratified" or isinstance(spec.component, Tensor):
-            return None
-        return super().fixed_index(n, like, spec)
+    def given_rows(self, spec: Sampling) -> None:
+        """See `ComponentGroup`; what is said of the rows is said of the model's shared index, not of a layer's own."""
 
-    def check_no_rerun(self) -> None:
+    def check_alone(self) -> None:
         """See `ComponentGroup`; a layer's own index is drawn where it is used, so that it is drawn again alike."""
+
+    @property
+    def needs_two_draws(self) -> bool:
+        """Whether training compares two draws, as the gradient of learned probabilities does."""
+        return self.logits is not None
 
     def entropy(self, like: Tensor) -> Tensor:
         """Entropy of one index in nats."""
         return -(self.probs(like) * self.log_probs(like)).sum()
 
-    def kl(self) -> Tensor:
+    def kl_terms(self, mixture: str, constant: bool | None) -> list[Tensor]:
         """Minus the entropy of all indices: one for the layer, or one per element (none where nothing is patched)."""
         like = self.logits if self.logits is not None else torch.zeros(())
-        return -self.entropy(like) * (self.elements if self.per_element else min(self.elements, 1))
+        return [-self.entropy(like) * (self.elements if self.per_element else min(self.elements, 1))]
 
-    def weights(self, shape: tuple[int, ...], like: Tensor, spec: Sampling) -> Tensor:
-        """One-hot choices ``[*shape, K]``, with straight-through Gumbel-softmax gradients where mixing is learned."""
-        if self.logits is None:
-            index = noise.categorical(shape, self.probs(like), spec)
-            return nn.functional.one_hot(index, self.components).to(noise.compute_dtype(like.dtype))
-        scores = self.log_probs(like) + noise.gumbel((*shape, self.components), like, spec)
-        soft = scores.softmax(-1)
-        hard = nn.functional.one_hot(soft.argmax(-1), self.components).to(soft.dtype)
-        return hard + soft - soft.detach()
+    def choose(self, shape: tuple[int, ...], like: Tensor, spec: Sampling) -> Tensor:
+        """Drawn indices; where probabilities are learned, the pass notes how probable each row's are."""
+        log_probs = self.log_probs(like)
+        index = noise.categorical(shape, log_probs.exp(), spec)
+        frame = current_frame()
+        if self.logits is not None and frame is not None:
+            frame.choices.append(counts(index, self.components, log_probs.dtype) @ log_probs)
+        return index
+
+    def learn_from(self, chosen: Tensor, copies: Tensor, index: Tensor, spec: Sampling) -> Tensor:
+        """What was chosen, with a gradient for the probabilities where they are learned, see `LearnedChoice`."""
+        if self.logits is None or not torch.is_grad_enabled():
+            return chosen
+        log_probs = self.log_probs(chosen)
+        # Samples are compared where the objective does its part of it.
+        n = spec.n if spec.scores_choices else 1
+        return LearnedChoice.apply(chosen, copies.detach(), log_probs, index, n)  # pyright: ignore[reportReturnType]
+
+    def row_choice(self, rows: int, like: Tensor, spec: Sampling) -> Tensor:
+        """The layer's choice for each row ``[rows]``; one per sample, ``[n]``, where all rows of a sample share it."""
+        fixed = self.fixed_index(spec.n, like, spec)
+        if fixed is not None:
+            return fixed
+        count = spec.n if spec.joint else rows
+        return self.once(count, lambda: self.choose((count,), like, spec))
 
 
 class PatchPosterior(Posterior):
@@ -82,7 +101,7 @@ class PatchPosterior(Posterior):
         self.copies = nn.Parameter(value.detach() + spread)
         self._group = (group,)
         # A layer with one index can choose it per example.
-        self.estimators = ("weight",) if group.per_element else ("weight", "example")
+        self.offers = frozenset({"draws"}) if group.per_element else frozenset({"draws", "copies"})
         group.elements += value.numel()
 
     @property
@@ -97,27 +116,22 @@ class PatchPosterior(Posterior):
 
     def rsample(self, n: int, spec: Sampling) -> Tensor:
         """See `Posterior`."""
-        if not self.group.per_element:
-            return self.take(self.layer_weights(n, spec))
-        fixed = self.group.fixed_index(n, self.copies, spec)
+        group = self.group
+        fixed = group.fixed_index(n, self.copies, spec)
         if fixed is not None:
             return full_precision(self.copies)[fixed]
-        return self._mix(self.group.weights((n, *self.shape), self.copies, spec))
+        if group.per_element:
+            return self.take(group.choose((n, *self.shape), self.copies, spec), spec)
+        return self.take(group.once(n, lambda: group.choose((n,), self.copies, spec)), spec)
 
-    def layer_weights(self, n: int, spec: Sampling) -> Tensor:
-        """The layer's choice ``[n, K]``, the same for weight and bias in one forward pass."""
-        fixed = self.group.fixed_index(n, self.copies, spec)
-        if fixed is not None:
-            return nn.functional.one_hot(fixed, self.components).to(noise.compute_dtype(self.copies.dtype))
-        return self.group.once(n, lambda: self.group.weights((n,), self.copies, spec))
-
-    def take(self, weights: Tensor) -> Tensor:
-        """The copies chosen by ``weights`` ``[rows, K]``: ``[rows, *shape]``."""
-        with exact_products(self.copies.device):
-            return torch.einsum("rk,k...->r...", weights, full_precision(self.copies))
-
-    def _mix(self, weights: Tensor) -> Tensor:
-        return (weights * full_precision(self.copies).movedim(0, -1)).sum(-1)
+    def take(self, index: Tensor, spec: Sampling) -> Tensor:
+        """The copies of an ``index`` ``[rows]``, or of one per element: ``[rows, *shape]``."""
+        copies = full_precision(self.copies)
+        if self.group.per_element and index.dim() > 1:
+            drawn = copies.gather(0, index)
+        else:
+            drawn = copies[index]
+        return self.group.learn_from(drawn, copies.unsqueeze(1), index, spec)
 
     def mean(self, component: int | None = None) -> Tensor:
         """The mean of the mixture, or one copy."""
@@ -127,10 +141,15 @@ class PatchPosterior(Posterior):
         with exact_products(self.copies.device):
             return torch.einsum("k,k...->...", probs, full_precision(self.copies)).to(self.copies.dtype)
 
+    @torch.no_grad()
     def set_point_(self, value: Tensor) -> None:
         """See `Posterior`."""
-        with torch.no_grad():
-            self.copies += value - self.mean()
+        self.copies += value - self.mean()
+
+    @torch.no_grad()
+    def silence_(self) -> None:
+        """See `Posterior`."""
+        self.copies.copy_(self.mean().expand_as(self.copies))
 
 
 @register_kl(PatchPosterior, NormalPrior)
@@ -189,11 +208,13 @@ class EMP(_Patch):
         components: Number K of copies.
         prior: Normal prior of each copy.
         init_std: Spread of the copies, centred so that their mean is the plain parameter.
-        learn_mixing: Whether the mixing probabilities are learned (straight-through Gumbel-softmax).
+        learn_mixing: Whether the mixing probabilities are learned; `ELBO` then draws twice or more per step.
         draw: One copy for the whole "batch", or one per "example".
     """
 
     draw: str = "batch"
+
+    offers: ClassVar[frozenset[str]] = frozenset({"draws", "copies"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -214,7 +235,7 @@ class ECMP(_Patch):
         components: Number K of copies.
         prior: Normal prior of each copy.
         init_std: Spread of the copies, centred so that their mean is the plain parameter.
-        learn_mixing: Whether the mixing probabilities are learned (straight-through Gumbel-softmax).
+        learn_mixing: Whether the mixing probabilities are learned; `ELBO` then draws twice or more per step.
     """
 
     per_element: ClassVar[bool] = True

@@ -5,30 +5,22 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from leanbayes._kl import kl_divergence, why_infinite
-from leanbayes._sampling import Sampling
-from leanbayes.methods import (
-    Method,
-    check_choice,
-    check_count,
-    check_number,
-    check_positive,
-    check_prior,
-    register_posterior,
-)
+from leanbayes._checks import check_choice, check_count, check_number, check_positive
+from leanbayes._registry import register_posterior
+from leanbayes._sampling import Sampling, current_sampling
+from leanbayes.groups import ComponentGroup
+from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Dirac, Factors, Posterior
+from leanbayes.posteriors._divergence import JointTerm, kl_divergence, why_infinite
 from leanbayes.posteriors._factors import CauchyPosterior, HalfCauchyPosterior, LogNormalPosterior
+from leanbayes.posteriors._method import Method, check_prior
 from leanbayes.posteriors.mean_field import MeanFieldPosterior
 from leanbayes.priors import Cauchy, HalfCauchy, Normal, Prior
-
-if TYPE_CHECKING:
-    from leanbayes.groups import ComponentGroup
-    from leanbayes.ops import LinearOp
 
 _FAMILIES: dict[str, Any] = {
     "normal": MeanFieldPosterior,
@@ -37,7 +29,6 @@ _FAMILIES: dict[str, Any] = {
     "halfcauchy": HalfCauchyPosterior,
     "delta": lambda value, scale: Dirac(value),
 }
-_ESTIMATORS = ("auto", "rank1", "weight")
 # The authors' start: dropout rate 1e-3 as a standard deviation, sqrt(p / (1 - p)).
 _DEFAULT_STD = math.sqrt(1e-3 / (1 - 1e-3))
 
@@ -56,7 +47,7 @@ class Rank1Posterior(Posterior):
         additive: Whether r s^T is added to W or multiplies it.
     """
 
-    estimators = ("rank1", "weight")
+    offers = frozenset({"draws", "factors"})
     original = ("weight",)
     outside_kl = ("weight",)
     shared_index = True
@@ -138,33 +129,29 @@ class Rank1Posterior(Posterior):
         """See `Posterior`."""
         return self.output.deterministic() and self.input.deterministic()
 
-    def factor_kl(self, mixture: str) -> Tensor:
-        """Sum of the components' divergences, or their mean."""
-        total = kl_divergence(self.output, self.output_prior) + kl_divergence(self.input, self.input_prior)
-        return total if mixture == "sum" else total / self.components
+    def silence_(self) -> None:
+        """See `Posterior`."""
+        self.output.silence_()
+        self.input.silence_()
 
-    def random_factors(self) -> list[tuple[Any, Prior]]:
-        """The factors that are no points, with their priors."""
+    def component_group(self) -> ComponentGroup:
+        """See `Posterior`."""
+        return self.group
+
+    def divergence_terms(self, prior: Any, mixture: str, constant: bool | None) -> list[Any]:
+        """See `Posterior`: the mean or sum of the components' divergences, or what a joint mixture needs."""
         pairs = ((self.output, self.output_prior), (self.input, self.input_prior))
-        return [(q, p) for q, p in pairs if p is not None]
+        random = [(q, p) for q, p in pairs if p is not None]  # points count 0
+        if mixture == "joint":
+            return [self._joint_term(q, p) for q, p in random]
+        share = 1 if mixture == "sum" else 1 / self.components
+        return [kl_divergence(q, p, constant=constant) * share for q, p in random]
 
-
-def joint_kl(posteriors: list[Rank1Posterior]) -> Tensor:
-    """Monte Carlo estimate of KL(mixture || prior) over all layers jointly, one draw from each component.
-
-    ``1/K sum_k [log(1/K sum_j q_j(z_k)) - log p(z_k)]`` with z_k ~ q_k; points count 0.
-    """
-    components = posteriors[0].components
-    index = torch.arange(components, device=posteriors[0].weight.device)
-    log_q = log_p = torch.zeros((), device=posteriors[0].weight.device)
-    for posterior in posteriors:
-        for q, p in posterior.random_factors():
-            z = q.rsample_rows(index, Sampling(n=components))  # [K, d], row k from component k
-            log_q = log_q + q.log_prob(z.unsqueeze(1)).sum(-1)  # [K draws, K components]
-            log_p = log_p + p.log_prob(z).sum(-1)
-    if log_q.dim() == 0:
-        return log_q
-    return (torch.logsumexp(log_q, 1) - math.log(components) - log_p).mean()
+    def _joint_term(self, q: Any, p: Prior) -> JointTerm:
+        """One draw from each component, under each component and under the prior."""
+        index = torch.arange(self.components, device=self.weight.device)
+        z = q.rsample_rows(index, current_sampling().source(self.components))  # [K, d], row k from component k
+        return JointTerm(self.group, q.log_prob(z.unsqueeze(1)).sum(-1), p.log_prob(z).sum(-1))
 
 
 @register_posterior("Rank1")
@@ -198,13 +185,14 @@ class Rank1(Method):
     estimator: str = "auto"
 
     scope: ClassVar[str | None] = "model"
+    offers: ClassVar[frozenset[str]] = Rank1Posterior.offers
 
     def __post_init__(self) -> None:
         check_count(self, components=self.components)
         check_choice(self, tuple(_FAMILIES), posterior=self.posterior)
         check_choice(self, ("both", "input", "output"), on=self.on)
         check_choice(self, ("multiplicative", "additive"), form=self.form)
-        check_choice(self, _ESTIMATORS, estimator=self.estimator)
+        self._check_estimator(self.estimator)
         if self.init_std is not None:
             check_positive(self, init_std=self.init_std)
         check_number(self, 0, 1, random_sign=self.random_sign)
@@ -285,12 +273,13 @@ class BatchEnsemble(Method):
     estimator: str = "auto"
 
     scope: ClassVar[str | None] = "model"
+    offers: ClassVar[frozenset[str]] = Rank1Posterior.offers
 
     def __post_init__(self) -> None:
         check_count(self, components=self.components)
         check_number(self, 0, 1, random_sign=self.random_sign)
         check_number(self, 0, init_spread=self.init_spread)
-        check_choice(self, _ESTIMATORS, estimator=self.estimator)
+        self._check_estimator(self.estimator)
 
     def as_rank1(self) -> Rank1:
         """The same as a `Rank1`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,11 +11,6 @@ from leanbayes._sampling import Sampling
 from leanbayes.posteriors._base import Moments, Posterior, inverse_softplus
 from leanbayes.posteriors._gaussian import GaussianPosterior
 from leanbayes.posteriors.mean_field import MeanFieldPosterior
-from leanbayes.posteriors.variance import VariancePosterior
-from leanbayes.posteriors.variational_dropout import VariationalDropoutPosterior
-
-if TYPE_CHECKING:
-    from leanbayes.parameter import RandomParameter
 
 
 class SparsePosterior(Posterior):
@@ -31,7 +26,7 @@ class SparsePosterior(Posterior):
         points: The other entries, where they are points, with zeros at those places. They are not trained.
     """
 
-    estimators = ("local", "flipout", "weight")
+    offers = frozenset({"draws", "symmetric", "moments"})
     index: Tensor
     points: Tensor | None
 
@@ -40,13 +35,14 @@ class SparsePosterior(Posterior):
     ) -> None:
         super().__init__()
         self.kept = kept
+        self.gaussian = kept.gaussian
         self.register_buffer("index", index.to(torch.int32 if shape.numel() < 2**31 else torch.int64))
         self.dense_shape = shape
         self.dense_values = dense_values
         self.register_buffer("points", points)
         # As in the dense posterior: `freeze` and `param_groups` tell means from deviations by these names.
-        self.original = tuple(f"kept.{name}" for name in kept.original)  # pyright: ignore[reportAttributeAccessIssue]
-        self.outside_kl = tuple(f"kept.{name}" for name in kept.outside_kl)  # pyright: ignore[reportAttributeAccessIssue]
+        self.original = tuple(f"kept.{name}" for name in kept.original)
+        self.outside_kl = tuple(f"kept.{name}" for name in kept.outside_kl)
 
     @property
     def dense_bytes(self) -> int:
@@ -84,6 +80,15 @@ class SparsePosterior(Posterior):
         """See `Posterior`; what was pruned stays what it is."""
         self.kept.set_point_(value.flatten()[self.index.long()])
 
+    def shared_log_alpha(self) -> Tensor:
+        """Log alpha of the entries that are left."""
+        noisy: Any = self.kept
+        return noisy.shared_log_alpha()
+
+    def silence_(self) -> None:
+        """See `Posterior`."""
+        self.kept.silence_()
+
     def _with_points(self, dense: Tensor) -> Tensor:
         return dense if self.points is None else dense + self.points
 
@@ -99,9 +104,12 @@ def sparse_copy(posterior: Posterior, index: Tensor, keep_means: bool = False) -
     values = sum(p.numel() for p in posterior.parameters())
     points = None
     # The means of a variance layer are zero anyway.
-    if keep_means and not isinstance(posterior, VariancePosterior):
+    if keep_means and posterior.original:
         points = posterior.mean().flatten().index_fill(0, index, 0).view(posterior.shape)
-    kept = _entries(posterior, index)
+    kept = posterior.entries(index)
+    if kept is None:
+        assert isinstance(posterior, GaussianPosterior)
+        kept = _free_entries(posterior, index)
     for name, parameter in kept.named_parameters():
         means = name in kept.original
         same = (p for other, p in posterior.named_parameters() if (other in posterior.original) == means)
@@ -109,24 +117,8 @@ def sparse_copy(posterior: Posterior, index: Tensor, keep_means: bool = False) -
     return SparsePosterior(kept, index, posterior.shape, values, points).train(posterior.training)
 
 
-def make_sparse_(weight: RandomParameter, index: Tensor, keep_means: bool = False) -> None:
-    """Put the `sparse_copy` in the place of a weight's posterior; its KL counts 0 from then on."""
-    weight.posterior = sparse_copy(weight.posterior, index, keep_means)
-    weight.prior = None
-
-
-def _entries(posterior: Posterior, index: Tensor) -> Posterior:
-    if isinstance(posterior, VariancePosterior):
-        return VariancePosterior(posterior.signed_std.flatten()[index], posterior.kind)
-    assert isinstance(posterior, GaussianPosterior)
-    loc = posterior.loc.flatten()[index]
-    if isinstance(posterior, VariationalDropoutPosterior):
-        # The entries of a neuron are no longer equally many, so each gets the rate that it shared.
-        shared = posterior.share == "layer"
-        kept = VariationalDropoutPosterior(loc, "layer" if shared else "weight", 0.0)
-        rates = posterior.log_alpha()
-        kept.raw_log_alpha.copy_(rates if shared else rates.expand(posterior.shape).flatten()[index])
-        return kept
-    free = MeanFieldPosterior(loc, init_std=1.0)
+def _free_entries(posterior: GaussianPosterior, index: Tensor) -> Posterior:
+    """Some entries as they are, each with a standard deviation of its own."""
+    free = MeanFieldPosterior(posterior.loc.flatten()[index], init_std=1.0)
     free.raw_std.copy_(inverse_softplus(posterior.std().flatten()[index]))
     return free

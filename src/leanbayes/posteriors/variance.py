@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from leanbayes import noise
-from leanbayes._kl import register_kl
+from leanbayes._checks import check_choice
+from leanbayes._registry import register_posterior
 from leanbayes._sampling import Sampling
-from leanbayes.methods import Method, check_choice, register_posterior
+from leanbayes.groups import ComponentGroup
 from leanbayes.noise import full_precision
+from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Moments, Posterior
-from leanbayes.posteriors.mean_field import GAUSSIAN_ESTIMATORS
+from leanbayes.posteriors._divergence import register_kl
+from leanbayes.posteriors._method import Method
 from leanbayes.priors import LogUniform, Prior
-
-if TYPE_CHECKING:
-    from leanbayes.groups import ComponentGroup
-    from leanbayes.ops import LinearOp
 
 
 class VariancePosterior(Posterior):
@@ -31,11 +30,12 @@ class VariancePosterior(Posterior):
         kind: "gaussian", "bernoulli" or "uniform".
     """
 
-    estimators = ("local", "flipout", "weight")
+    offers = frozenset({"draws", "symmetric", "moments"})
 
     def __init__(self, value: Tensor, kind: str) -> None:
         super().__init__()
         self.kind = kind
+        self.gaussian = kind == "gaussian"
         self.signed_std = value if isinstance(value, nn.Parameter) else nn.Parameter(value.detach().clone())
 
     @property
@@ -75,6 +75,19 @@ class VariancePosterior(Posterior):
         with torch.no_grad():
             self.signed_std.copy_(value)
 
+    def entries(self, index: Tensor) -> Posterior:
+        """See `Posterior`."""
+        return VariancePosterior(self.signed_std.flatten()[index], self.kind)
+
+    def shared_log_alpha(self) -> Tensor:
+        """Infinite: there is no mean."""
+        return torch.full((), math.inf, device=self.signed_std.device)
+
+    @torch.no_grad()
+    def silence_(self) -> None:
+        """See `Posterior`."""
+        self.signed_std.zero_()
+
 
 @register_kl(VariancePosterior, LogUniform)
 def _zero(q: VariancePosterior, p: LogUniform) -> Tensor:
@@ -91,16 +104,18 @@ class VarianceLayer(Method):
 
     Args:
         noise: The distribution of e: "gaussian", "bernoulli" (-1 or +1) or "uniform".
-        estimator: "auto", "local" (exact for Gaussian noise, moment matching for the others), "flipout" or "weight".
-            "auto" is "local" for Gaussian noise and "weight" for the others.
+        estimator: "auto", "local" (moment matching where the noise is not Gaussian, which "auto" never takes),
+            "flipout", "weight", or one of your own.
     """
 
     noise: str = "gaussian"
     estimator: str = "auto"
 
+    offers: ClassVar[frozenset[str]] = VariancePosterior.offers
+
     def __post_init__(self) -> None:
         check_choice(self, ("gaussian", "bernoulli", "uniform"), noise=self.noise)
-        check_choice(self, GAUSSIAN_ESTIMATORS, estimator=self.estimator)
+        self._check_estimator(self.estimator)
 
     def build(self, value: Tensor, op: LinearOp | None, group: ComponentGroup | None = None) -> Posterior:
         """See `Method`."""
@@ -109,8 +124,3 @@ class VarianceLayer(Method):
     def bind_prior(self, value: Tensor, fan: int) -> Prior:
         """See `Method`."""
         return LogUniform()
-
-    @property
-    def wanted_estimator(self) -> str:
-        """See `Method`; moment matching is an approximation, so it is not chosen unasked."""
-        return "weight" if self.estimator == "auto" and self.noise != "gaussian" else self.estimator

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from leanbayes.methods import Method, check_choice, check_number, check_prior, register_posterior
+from leanbayes._checks import check_choice, check_number
+from leanbayes._registry import register_posterior
+from leanbayes.groups import ComponentGroup
 from leanbayes.noise import full_precision
+from leanbayes.ops import LinearOp
+from leanbayes.posteriors._base import Posterior
 from leanbayes.posteriors._gaussian import GaussianPosterior
-from leanbayes.posteriors.mean_field import GAUSSIAN_ESTIMATORS
+from leanbayes.posteriors._method import Method, check_prior
 from leanbayes.priors import LogUniform, Prior
-
-if TYPE_CHECKING:
-    from leanbayes.groups import ComponentGroup
-    from leanbayes.ops import LinearOp
-    from leanbayes.posteriors._base import Posterior
 
 # Above, the published code clips too: the noise would leave the range of half precision. Below, the standard deviation
 # is under float32's resolution of the mean.
 _LOG_ALPHA_RANGE = (-40.0, 20.0)
+# A weight of exactly 0 would be a point, infinitely far from any proper prior. Counted as this large it is far below
+# what float32 adds to any other weight, and its divergence and gradients are finite.
+_LEAST_SIZE = 1e-15
 
 
 class VariationalDropoutPosterior(GaussianPosterior):
@@ -60,7 +62,22 @@ class VariationalDropoutPosterior(GaussianPosterior):
 
     def scale(self) -> Tensor:
         """See `Elementwise`."""
-        return (0.5 * self.log_alpha()).exp() * full_precision(self.loc).abs()
+        return (0.5 * self.log_alpha()).exp() * full_precision(self.loc).abs().clamp_min(_LEAST_SIZE)
+
+    @torch.no_grad()
+    def entries(self, index: Tensor) -> Posterior:
+        """See `Posterior`."""
+        # The entries of a neuron are no longer equally many, so each gets the rate that it shared.
+        shared = self.share == "layer"
+        kept = VariationalDropoutPosterior(self.loc.flatten()[index], "layer" if shared else "weight", 0.0)
+        rates = self.log_alpha()
+        kept.raw_log_alpha.copy_(rates if shared else rates.expand(self.shape).flatten()[index])
+        return kept
+
+    @torch.no_grad()
+    def silence_(self) -> None:
+        """See `Posterior`; the least alpha that there is."""
+        self.raw_log_alpha.fill_(_LOG_ALPHA_RANGE[0])
 
 
 @register_posterior("VariationalDropout")
@@ -73,7 +90,8 @@ class VariationalDropout(Method):
     Args:
         share: One alpha per "layer", output "neuron" or "weight".
         prior: `LogUniform()`, `StudentT(1e-16)` or `ARD()`; other priors of a Gaussian work too.
-        estimator: "auto", "local" (local reparameterisation), "flipout" or "weight".
+        estimator: "auto", "local" (local reparameterisation, as in the paper), "flipout", "weight", or one of your
+            own.
         init_log_alpha: Initial log alpha.
     """
 
@@ -82,10 +100,12 @@ class VariationalDropout(Method):
     estimator: str = "auto"
     init_log_alpha: float = -5.0
 
+    offers: ClassVar[frozenset[str]] = VariationalDropoutPosterior.offers
+
     def __post_init__(self) -> None:
         check_choice(self, ("layer", "neuron", "weight"), share=self.share)
         check_prior(self, self.prior)
-        check_choice(self, GAUSSIAN_ESTIMATORS, estimator=self.estimator)
+        self._check_estimator(self.estimator)
         check_number(self, *_LOG_ALPHA_RANGE, init_log_alpha=self.init_log_alpha)
 
     def build(self, value: Tensor, op: LinearOp | None, group: ComponentGroup | None = None) -> Posterior:

@@ -25,6 +25,14 @@ class Prior(ABC):
         """The prior for one weight, given its value at conversion and its number of inputs per output."""
         return self
 
+    def with_constant(self, constant: bool) -> Prior:
+        """The prior, divergences from which are reported with what `left_out` says, or without."""
+        return self
+
+    def left_out(self) -> float:
+        """What divergences from the prior are reported less of, per element."""
+        return 0.0
+
     def log_prob(self, value: Tensor) -> Tensor:
         """Elementwise log density."""
         raise NotImplementedError(f"{type(self).__name__} has no normalised density")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,7 +10,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from leanbayes.methods import check_number, check_positive, register_prior
+from leanbayes._checks import check_number, check_positive
+from leanbayes._registry import register_prior
 from leanbayes.priors._base import Prior
 
 
@@ -78,9 +80,9 @@ class LogNormal(Prior):
 class StudentT(Prior):
     """Student's t with `df` degrees of freedom and unit scale; df -> 0 is the log-uniform prior.
 
-    For df up to 1e-12 the KL divergence of a Gaussian depends on alpha = var / mean^2 alone but for a constant; it is
-    reported less its limit at infinite alpha, as with `LogUniform`, unless `constant`. For larger df it is the proper
-    divergence, by Monte Carlo.
+    For df up to 1e-12 the KL divergence of a Gaussian depends on alpha = var / mean^2 alone but for a constant; for
+    larger df it is taken by Monte Carlo. Either is reported less `limit`, to which it tends at infinite alpha as df
+    goes to 0 (as with `LogUniform`, it is zero there), unless `constant` asks for the proper divergence.
     """
 
     df: float = 1e-16
@@ -97,6 +99,14 @@ class StudentT(Prior):
         normaliser = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - 0.5 * math.log(df * math.pi)
         log_ratio = torch.logaddexp(torch.zeros_like(value), 2 * value.abs().log() - math.log(df))
         return normaliser - 0.5 * (df + 1) * log_ratio
+
+    def with_constant(self, constant: bool) -> Prior:
+        """See `Prior`."""
+        return dataclasses.replace(self, constant=constant)
+
+    def left_out(self) -> float:
+        """See `Prior`."""
+        return 0.0 if self.constant else self.limit()
 
     def limit(self) -> float:
         """KL(N(0, s^2) || StudentT(df)) for df -> 0, the same for every s: the limit at infinite alpha.

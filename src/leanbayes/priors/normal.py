@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from leanbayes.methods import check_number, check_positive, is_number, register_prior
+from leanbayes._checks import check_number, check_positive, is_number
+from leanbayes._registry import register_prior
 from leanbayes.priors._base import Prior
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
-from leanbayes._sampling import Frame, current_sampling, using
+from leanbayes._sampling import Frame, Stream, current_sampling, using
 
 
 def one_draw_each(seeds: Sequence[int]) -> using:
@@ -19,7 +17,7 @@ def one_draw_each(seeds: Sequence[int]) -> using:
         seeds: One per episode.
 
     Example:
-        >>> import leanbayes as lb
+        >>> import torch, leanbayes as lb
         >>> layer = lb.bayesianize(torch.nn.Linear(3, 2), lb.VarianceLayer())
         >>> x = torch.ones(2, 3)
         >>> with one_draw_each([5, 6]):
@@ -29,9 +27,7 @@ def one_draw_each(seeds: Sequence[int]) -> using:
         >>> torch.equal(first, second), torch.allclose(second, again[0]), torch.equal(again[0], again[1])
         (False, True, True)
     """
-    generators = tuple(torch.Generator().manual_seed(seed) for seed in seeds)
-    # Every family can draw weights, and then takes from the generators what `Actors.draw_` takes.
-    spec = current_sampling().replace(
-        n=len(generators), joint=True, estimator="weight", generators=generators, held=Frame()
-    )
-    return using(spec)
+    streams = tuple(Stream(seed) for seed in seeds)
+    # Every family can draw weights, and then takes from the streams what `Actors.draw_` takes.
+    spec = current_sampling().replace(n=len(streams), joint=True, estimator="weight", streams=streams)
+    return using(spec, Frame(held=True))

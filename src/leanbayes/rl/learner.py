@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from leanbayes.methods import check_count, check_number, check_positive
+from leanbayes._checks import check_count, check_number, check_positive
 from leanbayes.rl.baseline import Baseline
 from leanbayes.rl.episode import Episode, policy_loss
 from leanbayes.training.seeds import derive

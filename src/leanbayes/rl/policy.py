@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from leanbayes.convert import bayesianize, named
-from leanbayes.methods import Method
 from leanbayes.models import MLP
 from leanbayes.posteriors import MeanField, VarianceLayer
+from leanbayes.posteriors._method import Method
 
 # The noise of Fortunato et al. (2017) with independent elements: weights and biases, standard deviations that are
 # learned and start at 0.017.

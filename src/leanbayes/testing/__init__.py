@@ -12,7 +12,7 @@ from leanbayes.testing.estimator import (
     check_silence,
     silence_,
 )
-from leanbayes.testing.folding import assert_folds, run_apart, run_folded, sample_generators
+from leanbayes.testing.folding import assert_folds, run_apart, run_folded, sample_streams
 from leanbayes.testing.gradients import assert_gradients_match
 from leanbayes.testing.op import OpSuite
 from leanbayes.testing.posterior import PosteriorSuite, integrate
@@ -48,6 +48,6 @@ __all__ = [
     "integrate",
     "run_apart",
     "run_folded",
-    "sample_generators",
+    "sample_streams",
     "silence_",
 ]

@@ -8,12 +8,10 @@ from unittest import SkipTest
 import torch
 from torch import Tensor, nn
 
+from leanbayes._estimator_registry import estimator as registered
 from leanbayes._sampling import Sampling, fold, own_frame, sampling, split, using
-from leanbayes.nn.dropout import DropoutLayer
 from leanbayes.nn.layer import BayesianLayer
 from leanbayes.parameter import RandomParameter
-from leanbayes.posteriors.dropout import DropConnectPosterior
-from leanbayes.posteriors.patch import PatchPosterior
 from leanbayes.testing.folding import run_apart, run_folded
 from leanbayes.testing.op import design
 from leanbayes.testing.statistics import assert_close, assert_mean_close, assert_same_moments, assert_same_quantiles
@@ -36,12 +34,12 @@ class EstimatorSuite:
     Attributes:
         estimator: The registered name.
         one_weight_per_example: Whether all outputs of one example come from one draw of the weight, so that not only
-            each output but their joint distribution is that of drawn weights.
+            each output but their joint distribution is that of drawn weights; None is what the estimator promises.
         draws: Draws of the statistical checks.
     """
 
     estimator: str
-    one_weight_per_example: bool = True
+    one_weight_per_example: bool | None = None
     draws: int = 4000
 
     def make_layer(self) -> BayesianLayer:
@@ -52,19 +50,31 @@ class EstimatorSuite:
         """An input of the layer with that many rows."""
         raise NotImplementedError
 
-    def silence(self, layer: BayesianLayer) -> None:
-        """Take the noise out of the layer's weights; override it for a posterior of your own."""
-        silence_(layer)
-
     def setup_method(self) -> None:
         """Fix the seed."""
         torch.manual_seed(0)
 
+    def _sums(self) -> bool:
+        promised = registered(self.estimator).one_weight
+        return promised if self.one_weight_per_example is None else self.one_weight_per_example
+
     def test_outputs_are_distributed_as_those_of_drawn_weights(self) -> None:
         """Mean and variance (quantiles where tails are heavy) of each output, and of sums of outputs."""
-        check_distribution(
-            self.make_layer(), self.make_input(1), self.estimator, self.draws, sums=self.one_weight_per_example
-        )
+        check_distribution(self.make_layer(), self.make_input(1), self.estimator, self.draws, sums=self._sums())
+
+    def test_a_weight_that_is_used_twice_is_drawn_once(self) -> None:
+        """Or its second use is refused, where the estimator does not promise one weight."""
+        layer, x = self.make_layer(), self.make_input(2)
+        with own_frame(), using(Sampling(estimator=self.estimator)):
+            first = layer(x)
+            if registered(self.estimator).one_weight:
+                assert_close(layer(x), first, what="a layer called twice in one pass")
+                return
+            try:
+                layer(x)
+            except RuntimeError:
+                return
+        raise AssertionError("a second use was drawn anew without a word")
 
     def test_folded_samples_equal_separate_runs(self) -> None:
         """Outputs and gradients, at the same noise, with the layer's own, joint and held draws."""
@@ -73,7 +83,7 @@ class EstimatorSuite:
     def test_without_noise_it_is_the_plain_op(self) -> None:
         """Within 1e-5 for every component."""
         layer = self.make_layer()
-        self.silence(layer)
+        silence_(layer)
         check_silence(layer, self.make_input(2), self.estimator)
 
     def test_gradients_have_the_expectation_of_drawn_weights(self) -> None:
@@ -85,7 +95,7 @@ class EstimatorSuite:
         layer, x = self.make_layer(), self.make_input(1)
         if layer.weight.posterior.heavy_tailed:
             raise SkipTest("heavy tails have no mean")
-        check_distribution(layer, x, self.estimator, self.draws, sums=self.one_weight_per_example, zero_mean=True)
+        check_distribution(layer, x, self.estimator, self.draws, sums=self._sums(), zero_mean=True)
 
 
 def check_distribution(
@@ -217,15 +227,7 @@ def check_expected_gradient(layer: BayesianLayer, x: Tensor, estimator: str, run
 
 
 def silence_(layer: nn.Module) -> None:
-    """Take the noise out of all weights of a layer, whatever the family of this package."""
-    with torch.no_grad():
-        for part in layer.modules():
-            for name, parameter in part.named_parameters(recurse=False):
-                if name in ("raw_std", "raw_scale", "log_u", "log_v", "raw_log_alpha"):
-                    parameter.fill_(-1e4)
-                elif name == "signed_std":
-                    parameter.zero_()
-            if isinstance(part, PatchPosterior):
-                part.copies.copy_(part.mean().expand_as(part.copies))
-            if isinstance(part, (DropConnectPosterior, DropoutLayer)):
-                part.p = 0.0
+    """Take the noise out of all that is random in a layer or model; whoever draws it knows how."""
+    for part in layer.modules():
+        if hasattr(type(part), "silence_"):
+            part.silence_()  # pyright: ignore[reportCallIssue]

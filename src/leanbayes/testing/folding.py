@@ -7,20 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from leanbayes._inputs import call, output_tensor
-from leanbayes._kl import shared_components
-from leanbayes._sampling import Sampling, current_sampling, fold, split, using
-from leanbayes.posteriors.patch import PatchGroup
+from leanbayes._components import mixture_parts
+from leanbayes._inputs import call, tensors
+from leanbayes._sampling import Sampling, Stream, current_sampling, fold, split, using
+from leanbayes.groups import ComponentGroup
 from leanbayes.testing.statistics import assert_close
 
 
-def sample_generators(n: int, seed: int = 0, device: torch.device | str = "cpu") -> tuple[torch.Generator, ...]:
+def sample_streams(n: int, seed: int = 0) -> tuple[Stream, ...]:
     """A source of noise for each of n samples, so that a sample is the same in whatever run it is drawn."""
-    return tuple(torch.Generator(device).manual_seed(1000 * seed + s) for s in range(n))
+    return tuple(Stream(1000 * seed + s) for s in range(n))
 
 
 def run_folded(model: nn.Module, x: Any, n: int, *, seed: int = 0, batch_dim: int = 0, **state: Any) -> Tensor:
-    """Outputs ``[n, B, ...]`` of one run with n samples folded in the batch.
+    """Outputs ``[n, B, ...]`` of one run with n samples folded in the batch (the first, where there are several).
 
     Args:
         model: A converted model.
@@ -30,25 +30,25 @@ def run_folded(model: nn.Module, x: Any, n: int, *, seed: int = 0, batch_dim: in
         batch_dim: Axis of the examples.
         **state: Further fields of `Sampling`.
     """
-    spec = _state(model, n, seed, batch_dim, state)
+    spec = _state(n, seed, batch_dim, state)
     with using(spec):
-        return split(output_tensor(call(model, fold(x, n, batch_dim))), n, batch_dim)
+        return split(next(tensors(call(model, fold(x, n, batch_dim)))), n, batch_dim)
 
 
 def run_apart(model: nn.Module, x: Any, n: int, *, seed: int = 0, batch_dim: int = 0, **state: Any) -> Tensor:
     """As `run_folded`, but by n runs of one sample each, with the same noise.
 
-    With ``component="all"`` or ``"stratified"``, sample s uses the shared component ``s % K``.
+    With ``component="all"``, sample s uses the shared component ``s % K``.
     """
-    spec = _state(model, n, seed, batch_dim, state)
-    assert spec.generators is not None
+    spec = _state(n, seed, batch_dim, state)
+    assert spec.streams is not None
     outputs = []
-    for s, generator in enumerate(spec.generators):
+    for s, stream in enumerate(spec.streams):
         component = spec.component
-        if isinstance(component, str) and component != "random":
-            component = s % shared_components(model)
-        with using(spec.replace(n=1, generators=(generator,), offset=s, component=component)):
-            outputs.append(output_tensor(call(model, x)).movedim(batch_dim, 0))
+        if isinstance(component, str) and component == "all":
+            component = s % _components(model)
+        with using(spec.replace(n=1, streams=(stream,), component=component)):
+            outputs.append(next(tensors(call(model, x))).movedim(batch_dim, 0))
     return torch.stack(outputs).movedim(1, batch_dim + 1)
 
 
@@ -72,8 +72,9 @@ def assert_folds(model: nn.Module, x: Any, n: int = 3, *, batch_dim: int = 0, to
         >>> assert_folds(model, torch.randn(4, 2, 8))
     """
     modes: dict[str, dict[str, Any]] = {"mean": {"mean": True}, "own estimators": {}, "joint": {"joint": True}}
-    components = shared_components(model)
-    if components > 1 and not any(isinstance(module, PatchGroup) for module in model.modules()):
+    components = _components(model)
+    # A layer with an index of its own is a module of the model.
+    if components > 1 and not any(isinstance(module, ComponentGroup) for module in model.modules()):
         modes["all components"] = {"component": "all"}
     training = {module: module.training for module in model.modules()}
     model.eval()
@@ -89,7 +90,11 @@ def assert_folds(model: nn.Module, x: Any, n: int = 3, *, batch_dim: int = 0, to
             module.training = mode
 
 
-def _state(model: nn.Module, n: int, seed: int, batch_dim: int, state: dict[str, Any]) -> Sampling:
-    device = next(model.parameters()).device
-    generators = sample_generators(n, seed, device)
-    return current_sampling().replace(n=n, batch_dim=batch_dim, generators=generators, **state)
+def _components(model: nn.Module) -> int:
+    """Components of the index that serves the whole model, 1 where there is none."""
+    parts = mixture_parts(model)
+    return parts[0].groups[0].components if parts else 1
+
+
+def _state(n: int, seed: int, batch_dim: int, state: dict[str, Any]) -> Sampling:
+    return current_sampling().replace(n=n, batch_dim=batch_dim, streams=sample_streams(n, seed), **state)

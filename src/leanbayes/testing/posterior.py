@@ -12,11 +12,11 @@ from unittest import SkipTest
 import torch
 from torch import Tensor, nn
 
-from leanbayes import estimators
+from leanbayes._estimator_registry import estimators_for
 from leanbayes._sampling import Sampling
 from leanbayes.noise import compute_dtype, full_precision
 from leanbayes.posteriors._base import Posterior
-from leanbayes.testing.folding import sample_generators
+from leanbayes.testing.folding import sample_streams
 from leanbayes.testing.gradients import assert_gradients_match
 from leanbayes.testing.statistics import (
     assert_close,
@@ -76,7 +76,7 @@ class PosteriorSuite:
     def test_draws_have_the_moments(self) -> None:
         """Where there are `moments`, draws have them."""
         posterior = self.make_posterior()
-        if "local" not in posterior.estimators:
+        if "moments" not in posterior.offers:
             raise SkipTest("no moments are offered")
         moments = posterior.moments()
         mean = torch.zeros(posterior.shape) if moments.mean is None else moments.mean
@@ -112,15 +112,15 @@ class PosteriorSuite:
         torch.manual_seed(3)
         assert torch.equal(seeded, posterior.rsample(5, Sampling(n=5)))
         assert posterior.deterministic() or not torch.equal(first, seeded)
-        together = posterior.rsample(3, Sampling(n=3, generators=sample_generators(3)))
-        alone = posterior.rsample(1, Sampling(n=1, generators=sample_generators(3)[1:2]))
+        together = posterior.rsample(3, Sampling(n=3, streams=sample_streams(3)))
+        alone = posterior.rsample(1, Sampling(n=1, streams=sample_streams(3)[1:2]))
         assert_close(together[1:2], alone, what="the second of three samples")
 
     def test_log_prob_is_the_density_of_the_draws(self) -> None:
         """It integrates to 1, and to the fraction of draws between two of their quantiles."""
         posterior = self.make_posterior()
-        if not posterior.has_log_prob:
-            raise SkipTest("no density is offered")
+        if type(posterior).log_prob is Posterior.log_prob:
+            raise SkipTest("no density of single elements is offered")
         draws = self._draw(posterior, Sampling(n=self.draws)).double()
         posterior = posterior.double()
         low, high = draws.quantile(0.2, 0), draws.quantile(0.6, 0)
@@ -169,7 +169,7 @@ class PosteriorSuite:
         posterior.rsample(3, Sampling(n=3))
         posterior.deviation(3, Sampling(n=3))
         posterior.mean()
-        if "local" in posterior.estimators:
+        if "moments" in posterior.offers:
             posterior.moments()
         after = _contents(posterior)
         assert before.keys() == after.keys()
@@ -177,12 +177,22 @@ class PosteriorSuite:
             same = torch.equal(value, after[name]) if isinstance(value, Tensor) else value is after[name]
             assert same, f"{name} has changed"
 
-    def test_estimators_exist(self) -> None:
-        """All offered estimators are registered, and "weight" is among them."""
-        offered = self.make_posterior().estimators
-        assert "weight" in offered
-        for name in offered:
-            assert callable(estimators.estimator(name))
+    def test_estimators_can_use_it(self) -> None:
+        """Draws are among what it offers, so that "weight" is among the estimators that apply."""
+        offers = self.make_posterior().offers
+        assert "draws" in offers
+        assert "weight" in {each.name for each in estimators_for(offers)}
+
+    def test_without_noise_draws_are_the_mean(self) -> None:
+        """After `silence_`, where the family can be without noise."""
+        posterior = self.make_posterior()
+        try:
+            posterior.silence_()
+        except NotImplementedError:
+            raise SkipTest("the family is never without noise") from None
+        for component, spec in self._components(posterior, 3):
+            draws = self._draw(posterior, spec, 3)
+            assert_close(draws, full_precision(posterior.mean(component)).expand_as(draws), what="draws without noise")
 
     def _components(self, posterior: Posterior, n: int | None = None) -> Iterator[tuple[int | None, Sampling]]:
         count = self.draws if n is None else n

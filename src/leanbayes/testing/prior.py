@@ -11,8 +11,8 @@ from unittest import SkipTest
 
 import torch
 
-from leanbayes._kl import find_kl
-from leanbayes.methods import from_json, to_json
+from leanbayes._registry import from_json, to_json
+from leanbayes.posteriors._divergence import find_kl
 from leanbayes.posteriors._gaussian import GaussianPosterior
 from leanbayes.priors._base import Prior
 from leanbayes.testing.posterior import integrate

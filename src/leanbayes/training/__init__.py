@@ -23,10 +23,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # Importing Lightning takes seconds, and one device does not need it.
-    if name == "LitELBO":
-        from leanbayes.training.lightning_module import lit_elbo
+# Not for type checkers, which would take any misspelt name for one that is there.
+if not TYPE_CHECKING:
 
-        return lit_elbo()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        # Importing Lightning takes seconds, and one device does not need it.
+        if name == "LitELBO":
+            from leanbayes.training.lightning_module import lit_elbo
+
+            return lit_elbo()
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

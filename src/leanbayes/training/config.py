@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leanbayes.methods import check_choice, check_count, check_number, check_positive
+from leanbayes._checks import check_choice, check_count, check_number, check_positive
 
 # A run may be continued with other values of these: they do not change what a step does.
 _FREE_TO_CHANGE = frozenset(
@@ -56,7 +56,6 @@ class TrainConfig:
         components: "average" or "mixture", see `ELBO`.
         tile: Run every component on the batch, see `ELBO`.
         mixture: How the KL treats mixtures, see `kl`.
-        bn: "pooled" or "per_sample" batch statistics, see `ELBO`.
         clip: Largest norm of the whole gradient, None for no limit.
         accumulate: Forward passes per optimiser step; their losses are averaged over examples.
         drop_last: Leave out the last batch of an epoch where it is smaller. One of a single example always is left out.
@@ -107,7 +106,6 @@ class TrainConfig:
     components: str = "average"
     tile: bool = True
     mixture: str = "mean"
-    bn: str = "pooled"
     clip: float | None = None
     accumulate: int = 1
     drop_last: bool = False
@@ -165,7 +163,6 @@ class TrainConfig:
         check_choice(self, ("constant", "linear", "cosine", "steps"), schedule=self.schedule)
         check_choice(self, ("average", "mixture"), components=self.components)
         check_choice(self, ("mean", "sum", "joint"), mixture=self.mixture)
-        check_choice(self, ("pooled", "per_sample"), bn=self.bn)
         check_choice(self, ("32", "bf16-mixed"), precision=self.precision)
         check_choice(self, ("auto", "cpu", "cuda"), device=self.device)
         check_choice(self, ("auto", "ddp", "fsdp"), strategy=self.strategy)
@@ -192,6 +189,8 @@ class TrainConfig:
         Numbers may be texts: YAML reads ``1e-3``, which has no point, as one.
         """
         fields = {field.name: field for field in dataclasses.fields(cls)}
+        # What earlier versions wrote, and what there is no other choice of now.
+        values = {name: value for name, value in values.items() if (name, value) != ("bn", "pooled")}
         unknown = [name for name in values if name not in fields]
         if unknown:
             raise ValueError(f"TrainConfig has no {unknown[0]!r}; it has {', '.join(fields)}")

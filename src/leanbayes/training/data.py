@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from leanbayes._inputs import check_no_nan, rows, tensors
-from leanbayes.nn._rows import map_rows
+from leanbayes._rows import map_rows
 from leanbayes.training.seeds import derive
 
 Augment = Callable[[Any, torch.Generator], Any]

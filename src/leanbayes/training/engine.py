@@ -28,7 +28,7 @@ from leanbayes.training.logs import Logs
 from leanbayes.training.progress import ProgressBar
 from leanbayes.training.runtime import Runtime, make_runtime
 from leanbayes.training.schedules import kl_weight, learning_rate
-from leanbayes.training.seeds import derive, random_state, restore_random_state, seed_all
+from leanbayes.training.seeds import GlobalGenerators, derive, random_state, restore_random_state, seed_all
 from leanbayes.training.steps import Stepper, grouped
 
 _BY_CALLBACK = "a callback ended it"
@@ -162,13 +162,15 @@ class _Training:
         self.saved_step: int | None = None
         self.best_weights: dict[str, Any] | None = None
         self._random: dict[str, Any] | None = None
-        self._random_before: dict[str, Any] | None = None
+        self._generators = GlobalGenerators(runtime.device)
+        self._started = False
 
     # Starting and ending
 
     def start(self, resume: bool, progress: bool | None) -> None:
         """Claim the folder, seed everything or load the last checkpoint, and open the logs."""
-        self._random_before = random_state(self.runtime.device)
+        self._generators.__enter__()
+        self._started = True
         if self.folder is not None:
             self._on_first(self._claim)
         last = None if self.folder is None else self.folder / LAST
@@ -209,9 +211,9 @@ class _Training:
                 part.close()
         if self.lock is not None:
             self.lock.release()
-        if self._random_before is not None:
+        if self._started:
             # Else networks that are made one after the other, each after a training, would start alike.
-            restore_random_state(self._random_before, self.runtime.device)
+            self._generators.__exit__()
 
     def _claim(self) -> None:
         assert self.folder is not None
@@ -344,6 +346,7 @@ class _Training:
             "stopped": self.history.stopped,
             "meters": self.runtime.gather(self.steps.meter.state_dict()),
             "random": self.runtime.gather(random_state(self.runtime.device)),
+            "noise": self.runtime.gather(None if self.steps.noise is None else self.steps.noise.get_state()),
             "data": self.runtime.gather(self.train.state()),
             "log_size": self.logs.size,
             "model": model,
@@ -372,6 +375,9 @@ class _Training:
         self.steps.meter.load_state_dict(state["meters"][rank])
         self.train.load_state(state["data"][rank])
         self._random = state["random"][rank]
+        noise = state.get("noise", {rank: None})[rank]  # earlier versions drew from torch's own generators
+        if noise is not None and self.steps.noise is not None:
+            self.steps.noise.set_state(noise)
         self.saved_step = self.steps.count
         return state["log_size"]
 
@@ -465,5 +471,4 @@ def _make_elbo(
         tile=config.tile,
         samples=config.samples,
         mixture=config.mixture,  # pyright: ignore[reportArgumentType]
-        bn=config.bn,  # pyright: ignore[reportArgumentType]
     )

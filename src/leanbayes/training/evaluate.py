@@ -9,8 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from leanbayes._kl import shared_components
-from leanbayes._predict import _draws_noise
+from leanbayes._components import draws_noise
 from leanbayes._prediction import Prediction
 from leanbayes._sampling import sampling
 from leanbayes.objectives.elbo import ELBO
@@ -56,7 +55,7 @@ def evaluating(elbo: ELBO, samples: int) -> Iterator[None]:
     training = [module for module in elbo.modules() if module.training]
     before = elbo.samples, elbo.tile
     elbo.eval()
-    elbo.samples, elbo.tile = samples if _draws_noise(elbo.model) else 1, shared_components(elbo.model) > 1
+    elbo.samples, elbo.tile = samples if draws_noise(elbo.model) else 1, True
     try:
         yield
     finally:

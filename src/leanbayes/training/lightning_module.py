@@ -60,7 +60,6 @@ class ELBOSteps:
             tile=self.config.tile,
             samples=self.config.samples,
             mixture=self.config.mixture,  # pyright: ignore[reportArgumentType]
-            bn=self.config.bn,  # pyright: ignore[reportArgumentType]
         )
 
     def forward(self, x: Any) -> Any:

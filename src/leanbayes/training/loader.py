@@ -20,8 +20,8 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from leanbayes._inputs import rows
+from leanbayes._rows import map_rows
 from leanbayes._sampling import SeededRandom, current_sampling
-from leanbayes.nn._rows import map_rows
 from leanbayes.training.data import Augment, Batch, Place, Source, keeps_state
 from leanbayes.training.seeds import derive
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import random
-from typing import Any
+import threading
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,6 +26,38 @@ def seed_all(seed: int, device: torch.device) -> None:
             torch.cuda.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
+
+
+class GlobalGenerators:
+    """Context manager: the generators of the process may be seeded inside, and go on outside as if nothing was drawn.
+
+    Where several threads are inside at once, the state comes back when the last of them leaves.
+    """
+
+    _lock = threading.Lock()
+    _inside: ClassVar[list[GlobalGenerators]] = []
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.thread = 0
+        self.before: dict[str, Any] = {}
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self.thread = threading.get_ident()
+            self.before = random_state(self.device)
+            self._inside.append(self)
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            place = self._inside.index(self)
+            del self._inside[place]
+            others = [other for other in self._inside if other.thread != self.thread]
+            if not others:
+                restore_random_state(self.before, self.device)
+            elif place == 0:
+                # Whoever leaves last brings back what the first has found.
+                others[0].before = self.before
 
 
 def random_state(device: torch.device) -> dict[str, Any]:

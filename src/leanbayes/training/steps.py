@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from itertools import islice
 
 import torch
 
+from leanbayes._sampling import current_sampling, using
 from leanbayes.objectives.elbo import ELBO, Terms
 from leanbayes.training.config import TrainConfig
 from leanbayes.training.data import Batch
@@ -14,6 +16,7 @@ from leanbayes.training.graphs import GraphedStep
 from leanbayes.training.meter import Meter
 from leanbayes.training.optimizers import make_optimizer
 from leanbayes.training.runtime import Runtime
+from leanbayes.training.seeds import derive
 
 
 class Stepper:
@@ -31,6 +34,8 @@ class Stepper:
         optimizer: The optimiser.
         meter: Where losses are noted.
         count: Number of steps taken.
+        noise: Source of the model's draws, which no other thread shares; None where steps are compiled or recorded and
+            draw from torch's own generators.
     """
 
     def __init__(
@@ -58,9 +63,18 @@ class Stepper:
         self._gradients_used = True
         recordable = runtime.device.type == "cuda" and runtime.world == 1 and config.accumulate == 1
         self._graphed = self._recorded() if config.cuda_graph and recordable else None
+        self.noise: torch.Generator | None = None
+        if self._graphed is None and not config.compile:
+            self.noise = torch.Generator(runtime.device).manual_seed(derive(config.seed, "noise", runtime.rank))
 
     def __call__(self, group: list[Batch]) -> None:
         """One step from the passes of a group, averaged over their examples; empties the group."""
+        state = current_sampling()
+        directed = state.generator is not None or state.stream is not None
+        with nullcontext() if self.noise is None or directed else using(state.replace(generator=self.noise)):
+            self._step(group)
+
+    def _step(self, group: list[Batch]) -> None:
         if self._graphed is not None and self._checked:
             self._play(self._graphed, group.pop())
             return

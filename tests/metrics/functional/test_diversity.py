@@ -58,7 +58,7 @@ def test_labels_probabilities_logits_and_predictions_agree():
 def test_images_have_their_classes_on_axis_one():
     logits = torch.randn(3, 2, 4, 5, 5)
     expected = disagreement(logits.argmax(2).flatten(1))
-    assert torch.equal(disagreement(lb.Prediction(logits, lb.Categorical())), expected)
+    assert torch.equal(disagreement(lb.Prediction(logits, lb.Categorical(class_dim=1))), expected)
 
 
 def test_yes_or_no():

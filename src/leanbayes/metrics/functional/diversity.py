@@ -68,6 +68,8 @@ def _predicted_labels(prediction: Prediction) -> Tensor:
         raise ValueError("disagreement is between class labels, but this prediction is of real values; use .std")
     if isinstance(likelihood, Bernoulli):
         return (outputs > 0).long()
+    if likelihood is None and outputs.dim() > 3:
+        likelihood = Categorical()  # says that it has to be told where the classes are
     return _tensor_labels(likelihood.classes_last(outputs) if isinstance(likelihood, Categorical) else outputs)
 
 

@@ -54,7 +54,7 @@ def measure(run: Run) -> Outcome:
 def _divergence(prior: Prior, log_alpha: float) -> float:
     """KL of a single weight, by the library, less its limit at infinite alpha."""
     layer = nn.Linear(1, 1, bias=False)
-    model = lb.bayesianize(layer, lb.VariationalDropout(prior=prior, init_log_alpha=log_alpha))
+    model = lb.bayesianize(layer, lb.VariationalDropout(prior=prior, estimator="local", init_log_alpha=log_alpha))
     return lb.kl(model).item()
 
 
@@ -65,7 +65,7 @@ def _sampled(run: Run, grid: list[float], mean: float, seed: int) -> tuple[list[
     estimates = []
     with SeededRandom(derive(seed, str(mean))), torch.no_grad():
         for log_alpha in grid:
-            posterior = lb.VariationalDropout(init_log_alpha=log_alpha).build(weights, None)
+            posterior = lb.VariationalDropout(estimator="local", init_log_alpha=log_alpha).build(weights, None)
             estimates.append(_log_ratio(posterior, prior))
     return [t.mean().item() for t in estimates], [t.std().item() / len(t) ** 0.5 for t in estimates]
 

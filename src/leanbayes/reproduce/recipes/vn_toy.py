@@ -66,7 +66,9 @@ def build(width: int) -> nn.Module:
         features = width
     # An offset of the bottleneck would carry nothing about the input.
     layers |= {BOTTLENECK: nn.Linear(width, 2, bias=False), "relu5": nn.ReLU(), "output": nn.Linear(2, len(CENTRES))}
-    return lb.bayesianize(nn.Sequential(OrderedDict(layers)), lb.VarianceLayer(), where=lb.named(BOTTLENECK))
+    return lb.bayesianize(
+        nn.Sequential(OrderedDict(layers)), lb.VarianceLayer(estimator="local"), where=lb.named(BOTTLENECK)
+    )
 
 
 def _network(run: Run, seed: int) -> dict[str, Any]:

@@ -1,0 +1,59 @@
+"""Frames: what the layers of a model share during one pass, so that an example meets one draw of each weight."""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import Any
+
+from torch import Tensor
+
+
+class Identity:
+    """What stands for a module in the frames of passes: replicas of a module share it, copies have their own."""
+
+
+class Frame:
+    """What layers share during one pass through a model, or during one `sampling(hold=True)` context.
+
+    Attributes:
+        rows: Number of rows of the model's input, samples included; None where it is not known.
+        kept: Draws that are the same wherever they are used, component indices among them, by who keeps them.
+        uses: By ``id`` of a random weight's identity, the estimator that it was drawn by, and whether one draw serves
+            all rows of a sample: all its uses have to agree.
+        choices: Log-probabilities ``[n]`` or ``[rows]`` of the components that layers with learned mixing chose.
+        held: Whether it lasts for a whole context and not for one pass.
+        of_layer: Whether it is that of one layer that is called on its own.
+        runner: The Python frame that runs the pass, by which a pass is known to be over that Ctrl-C has cut short.
+    """
+
+    def __init__(self, rows: int | None = None, *, held: bool = False, of_layer: bool = False) -> None:
+        self.rows = rows
+        self.kept: dict[Any, Any] = {}
+        self.uses: dict[int, tuple[str, bool]] = {}
+        self.choices: list[Tensor] = []
+        self.held = held
+        self.of_layer = of_layer
+        self.runner: FrameType | None = None
+
+    def within(self, rows: int | None) -> Frame:
+        """A frame for a call inside this one, which shares all draws; the rows are those of the outermost call."""
+        inner = Frame(rows if self.held or self.of_layer else self.rows)
+        inner.kept, inner.uses, inner.choices = self.kept, self.uses, self.choices
+        return inner
+
+    def copy(self) -> Frame:
+        """A frame with the same entries whose later changes do not show here."""
+        frame = Frame(self.rows, held=self.held, of_layer=self.of_layer)
+        frame.kept = {key: value.copy() if isinstance(value, Frame) else value for key, value in self.kept.items()}
+        frame.uses = dict(self.uses)
+        return frame
+
+    def is_over(self) -> bool:
+        """Whether the call that opened it has ended without closing it, as after Ctrl-C."""
+        if self.runner is None:
+            return False
+        try:
+            self.runner.clear()  # refused for as long as it runs
+        except RuntimeError:
+            return False
+        return True

@@ -1,0 +1,102 @@
+"""KL divergences by registered pairs of posterior and prior, and the terms of a model's total."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from leanbayes._sampling import current_sampling
+from leanbayes.posteriors._base import Posterior
+from leanbayes.priors._base import Prior
+
+Mixture = Literal["mean", "sum", "joint"]
+KLFunction = Callable[[Any, Any], Tensor]
+
+_PAIRS: dict[tuple[type, type], KLFunction] = {}
+# Draws of one Monte Carlo term; the estimate is unbiased for any number.
+MONTE_CARLO_DRAWS = 8
+
+
+class JointTerm(NamedTuple):
+    """What one distribution adds to the divergence of a mixture over all layers jointly.
+
+    Attributes:
+        group: Whose index the mixture has.
+        log_q: Log densities ``[K, K]`` of a draw from component k (first axis) under component j.
+        log_p: Log densities ``[K]`` of these draws under the prior.
+    """
+
+    group: nn.Module
+    log_q: Tensor
+    log_p: Tensor
+
+
+def register_kl(q: type, p: type) -> Callable[[KLFunction], KLFunction]:
+    """Register the divergence of a posterior class from a prior class; the most specific pair wins.
+
+    The function takes the posterior and the bound prior and returns a scalar, summed over all elements.
+    """
+
+    def add(function: KLFunction) -> KLFunction:
+        if (q, p) in _PAIRS:
+            raise ValueError(f"the KL divergence of {q.__name__} from {p.__name__} is registered already")
+        _PAIRS[q, p] = function
+        return function
+
+    return add
+
+
+def find_kl(q: type, p: type) -> KLFunction | None:
+    """The registered function of the most specific pair, None where there is none."""
+    for posterior in q.__mro__:
+        for prior in p.__mro__:
+            if (posterior, prior) in _PAIRS:
+                return _PAIRS[posterior, prior]
+    return None
+
+
+def why_infinite(q: Posterior, p: Prior | None) -> str | None:
+    """Why the divergence is infinite or undefined, None where it is fine."""
+    if p is None or find_kl(type(q), type(p)) is not None:
+        return None
+    name, prior = type(q).__name__.removesuffix("Posterior"), type(p).__name__
+    if not p.proper or not q.has_density:
+        return f"no KL divergence of a {name} posterior from the prior {prior} is known; choose another prior"
+    if q.heavy_tailed and not p.heavy_tailed:
+        return f"a {name} posterior under a {prior} prior has an infinite KL divergence; choose a heavy-tailed prior"
+    if q.support == "real" and p.support == "positive":
+        return (
+            f"a {name} posterior under the positive {prior} prior has an infinite KL divergence; choose another prior"
+        )
+    return None
+
+
+def kl_divergence(q: Posterior, p: Prior | None, *, constant: bool | None = None) -> Tensor:
+    """KL(q || p) in nats, summed over the elements: closed form where registered, Monte Carlo otherwise.
+
+    Args:
+        q: The posterior.
+        p: The bound prior; None counts 0.
+        constant: Overrides `StudentT.constant`.
+    """
+    if p is None:
+        return torch.zeros((), device=next(q.parameters()).device)
+    if constant is not None:
+        p = p.with_constant(constant)
+    function = find_kl(type(q), type(p))
+    if function is not None:
+        return function(q, p)
+    problem = why_infinite(q, p)
+    if problem is not None:
+        raise ValueError(problem)
+    return monte_carlo_kl(q, p, MONTE_CARLO_DRAWS)
+
+
+def monte_carlo_kl(q: Posterior, p: Prior, draws: int) -> Tensor:
+    """E_q[log q - log p] by `draws` reparameterised draws of the whole tensor, less what the prior leaves out."""
+    w = q.rsample(draws, current_sampling().source(draws))
+    proper = (q.joint_log_prob(w) - p.log_prob(w).flatten(1).sum(1)).mean()
+    return proper - p.left_out() * q.shape.numel()
