@@ -14,6 +14,7 @@ from benchmarks._measure import interleaved
 SAMPLES = 50
 METHODS = {
     "MeanField": lb.MeanField(),
+    "MeanField, local": lb.MeanField(estimator="local"),
     "MeanField, weight": lb.MeanField(estimator="weight"),
     "MeanField, flipout": lb.MeanField(estimator="flipout"),
     "KTied": lb.KTied(),

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from leanbayes.objectives.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 
+# Elements of outputs that are summed at once.
+_ELEMENTS = 1 << 22
+
 
 class Statistics:
     """Sums over samples that all summaries follow from, so that samples can be streamed.
@@ -29,9 +32,11 @@ class Statistics:
         """Take in outputs ``[n, B, ...]``."""
         self.dtype = _result_type(outputs)
         self.count += outputs.shape[0]
-        for name, values in self._values(outputs).items():
-            total = values.sum(0)
-            self.sums[name] = self.sums[name] + total if name in self.sums else total
+        # Some samples after the others: in double precision all of them would take several times their memory.
+        for some in outputs.split(max(1, _ELEMENTS // max(1, outputs[0].numel()))):
+            for name, values in self._values(some).items():
+                total = values.sum(0)
+                self.sums[name] = self.sums[name] + total if name in self.sums else total
 
     def _values(self, outputs: Tensor) -> dict[str, Tensor]:
         """Per-sample quantities whose mean over samples is kept."""

@@ -1,10 +1,12 @@
 """Every family on a GPU: draws, seeds, joint predictions, half precision, and compiled with inductor."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import leanbayes as lb
 
@@ -125,3 +127,94 @@ def test_recurrent_layers_use_cudnn_quietly(kind, recwarn):
     with lb.sampling(n=2):
         layer(lb.fold(x, 2, batch_dim=1))[0].sum().backward()
     assert not [w for w in recwarn if "contiguous" in str(w.message)]
+
+
+@each_method
+def test_a_layer_called_twice_is_drawn_once(method):
+    class Again(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = net()
+
+        def forward(self, x):
+            return self.a(x) - self.a(x)
+
+    model = lb.bayesianize(Again(), method).cuda().eval()
+    outputs = lb.predict(model, X.cuda(), 4, seed=0).outputs
+    torch.testing.assert_close(outputs, torch.zeros_like(outputs), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_eight_threads_on_one_model_give_the_bits_of_one(training):
+    for method in (lb.MeanField(init_std=0.1), lb.EMP(), lb.DeepEnsemble(2, of=lb.Rank1(components=2))):
+        model, x = lb.bayesianize(net(), method).cuda().train(training), X.cuda()
+
+        def job(seed, model=model, x=x):
+            return [lb.predict(model, x, 6, seed=seed, chunk=2).outputs for _ in range(4)]
+
+        alone = [job(seed) for seed in range(8)]
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(job, range(8)))
+        for mine, expected in zip(found, alone, strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(mine, expected, strict=True))
+        assert all(module.training == training for module in model.modules())
+
+
+@pytest.mark.parametrize("options", [{}, {"n": 2}, {"n": 2, "joint": True}, {"seed": 3}], ids=str)
+def test_second_runs_of_checkpointed_blocks_find_the_draws_in_autograds_own_thread(options):
+    class Blocks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+            self.second.weight = self.first.weight
+            self.checkpoints = False
+
+        def forward(self, x):
+            for block in (self.first, self.second):
+                if self.checkpoints:
+                    x = checkpoint(block, x, use_reentrant=False, context_fn=lb.checkpoint_contexts)
+                else:
+                    x = block(x)
+            return x
+
+    torch.manual_seed(0)
+    x = torch.randn(3, 4, device="cuda")
+    for method in (lb.MeanField(init_std=0.3), lb.Rank1(components=2, init_std=0.3)):
+        model, found = lb.bayesianize(Blocks(), method).cuda(), []
+        for model.checkpoints in (False, True):
+            torch.manual_seed(1)
+            with lb.sampling(**options):
+                loss = model(lb.fold(x, options.get("n", 1))).square().sum()
+            found.append(torch.autograd.grad(loss, list(model.parameters())))
+        for ours, plain in zip(*found, strict=True):
+            torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_seeds_repeat_in_compiled_code_and_leave_torchs_generators_alone():
+    torch._dynamo.reset()
+    model = lb.bayesianize(net(), lb.MeanField(init_std=0.1)).cuda().eval()
+    compiled, x = torch.compile(model, fullgraph=True), X.cuda()
+    with torch.no_grad():
+        compiled(x)
+        state = torch.cuda.get_rng_state()
+        outputs = []
+        for seed in (1, 1, 2):
+            with lb.sampling(seed=seed):
+                outputs.append(compiled(x))
+    assert torch.equal(outputs[0], outputs[1]) and not torch.equal(outputs[0], outputs[2])
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+
+
+def test_a_chunk_that_does_not_fit_the_memory_is_halved():
+    model = lb.bayesianize(nn.Linear(1024, 1024), lb.MeanField(init_std=0.1)).cuda().eval()
+    x = torch.randn(4096, 1024, device="cuda")
+    expected = lb.predict(model, x, 64, seed=0, joint=True, keep="summary", chunk=2).mean
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.empty_cache()
+    limit = torch.cuda.memory_allocated() + 2**30
+    torch.cuda.set_per_process_memory_fraction(limit / total)
+    try:
+        found = lb.predict(model, x, 64, seed=0, joint=True, keep="summary", chunk=64).mean
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)

@@ -28,10 +28,18 @@ class GraphedStep:
             not wait for the device.
         optimizer: The optimiser that it steps.
         device: The GPU.
+        noise: A generator that the step draws from beside torch's own; every replay moves it on.
     """
 
-    def __init__(self, step: Callable[[Batch], Terms], optimizer: Optimizer, device: torch.device) -> None:
+    def __init__(
+        self,
+        step: Callable[[Batch], Terms],
+        optimizer: Optimizer,
+        device: torch.device,
+        noise: torch.Generator | None = None,
+    ) -> None:
         self.step = step
+        self.noise = noise
         self.optimizer = optimizer
         self.device = device
         self.stream = torch.cuda.Stream(device)
@@ -72,6 +80,8 @@ class GraphedStep:
             group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=self.device)
         self.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
+        if self.noise is not None:
+            graph.register_generator_state(self.noise)
         try:
             with torch.cuda.graph(graph, stream=self.stream):
                 self.terms: Terms = self.step(Batch(x, y, weights, batch.rows))

@@ -34,8 +34,8 @@ class Stepper:
         optimizer: The optimiser.
         meter: Where losses are noted.
         count: Number of steps taken.
-        noise: Source of the model's draws, which no other thread shares; None where steps are compiled or recorded and
-            draw from torch's own generators.
+        noise: Source of the model's draws, which no other thread shares; None where steps are compiled and draw from
+            torch's own generators.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class Stepper:
         self._checked = False
         # Whether the gradients there are belong to a step that is done.
         self._gradients_used = True
+        self.noise: torch.Generator | None = None
+        if not config.compile:
+            self.noise = torch.Generator(runtime.device).manual_seed(derive(config.seed, "noise", runtime.rank))
         recordable = runtime.device.type == "cuda" and runtime.world == 1 and config.accumulate == 1
         self._graphed = self._recorded() if config.cuda_graph and recordable else None
-        self.noise: torch.Generator | None = None
-        if self._graphed is None and not config.compile:
-            self.noise = torch.Generator(runtime.device).manual_seed(derive(config.seed, "noise", runtime.rank))
 
     def __call__(self, group: list[Batch]) -> None:
         """One step from the passes of a group, averaged over their examples; empties the group."""
@@ -127,7 +127,7 @@ class Stepper:
             self.optimizer.step()
             return terms
 
-        return GraphedStep(step, self.optimizer, self.runtime.device)
+        return GraphedStep(step, self.optimizer, self.runtime.device, self.noise)
 
     def _play(self, graphed: GraphedStep, batch: Batch) -> None:
         """The same as a recorded step."""
