@@ -22,7 +22,7 @@ ORDER = [
     ("convert",),
     ("_summary", "_save", "_saved_file"),
     ("objectives",),
-    ("_modes", "_prediction", "_prefix", "_predict"),
+    ("_modes", "_prediction", "_prefix", "_auto_samples", "_predict"),
     ("_machine", "corruptions", "data", "metrics", "testing", "training"),
     ("analysis", "learn", "rl"),
     ("compare",),

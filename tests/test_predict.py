@@ -220,6 +220,7 @@ def test_a_compiled_model_predicts():
     [
         ({"samples": 0}, "samples"),
         ({"samples": 2.5}, "samples"),
+        ({"samples": "many"}, "whole number from 1 or 'auto', not 'many'"),
         ({"chunk": 0}, "chunk"),
         ({"keep": "all"}, "keep"),
     ],

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import leanbayes.training.files
+from leanbayes._auto_samples import stage_counts
 from leanbayes.cli import main
 from leanbayes.cli._main import _COMMANDS
 from leanbayes.cli._options import PRESET_NAMES
@@ -118,6 +119,15 @@ def test_evaluate(models, capsys):
     assert (found["examples"], found["left_out"]) == (16, 64) and 0 <= found["metrics"]["accuracy"] <= 1
     assert main(["evaluate", str(models / "model-values"), str(models / "values.csv")]) == 0
     assert "RMSE" in capsys.readouterr().out
+
+
+def test_as_many_samples_as_it_takes(models, capsys):
+    words = [str(models / "kinds.csv"), "--samples", "auto", "--device", "cpu", "--json"]
+    assert main(["evaluate", str(models / "model-kinds"), *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["samples"] in stage_counts(4) and 0 <= found["metrics"]["accuracy"] <= 1
+    assert main(["predict", str(models / "model-kinds"), *words]) == 0
+    assert len(json.loads(capsys.readouterr().out)["label"]) == 80
 
 
 def test_evaluate_takes_the_split_of_the_training(tmp_path, capsys):
@@ -362,7 +372,10 @@ def test_help_everywhere(capsys, command):
     assert "usage: leanbayes" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [[], ["dance"], ["compare"], ["compare", "digits", "--samples", "0"]])
+@pytest.mark.parametrize(
+    "words",
+    [[], ["dance"], ["compare"], ["compare", "digits", "--samples", "0"], ["compare", "digits", "--samples", "some"]],
+)
 def test_arguments_that_make_no_sense(capsys, words):
     assert main(words) == 2
     written = capsys.readouterr()

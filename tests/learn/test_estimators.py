@@ -17,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
 import leanbayes as lb
+from leanbayes._auto_samples import stage_counts
 from leanbayes.learn import BayesClassifier, BayesRegressor
 
 QUICK = {"hidden": (16,), "epochs": 12, "batch_size": 32, "lr": 0.03, "samples": 8, "random_state": 0}
@@ -247,6 +248,16 @@ def test_feature_names():
 def test_bad_settings_are_named(settings, message, blobs):
     with pytest.raises(ValueError, match=message):
         BayesClassifier(**{**QUICK, **settings}).fit(*blobs)
+
+
+def test_samples_that_settle_are_chosen_by_fit(blobs):
+    X, y = blobs
+    classifier = BayesClassifier(**{**QUICK, "samples": "auto"}).fit(X, y)
+    assert classifier.samples_ in stage_counts()
+    fixed = clone(classifier).set_params(samples=classifier.samples_).fit(X, y)
+    assert np.allclose(classifier.predict_proba(X), fixed.predict_proba(X))
+    # The number does not depend on the rows that are asked for.
+    assert np.allclose(classifier.predict_proba(X[:1]), fixed.predict_proba(X)[:1])
 
 
 def test_bad_data_is_named(classifier, regressor, blobs):

@@ -37,6 +37,13 @@ def count(text: str) -> int:
     return value
 
 
+def count_or_auto(text: str) -> int | str:
+    """A whole number from 1, or "auto"."""
+    if text != "auto" and not text.strip().lstrip("+-").isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a whole number or 'auto', not {text!r}")
+    return text if text == "auto" else count(text)
+
+
 def seed(text: str) -> int:
     """A whole number from 0."""
     value = int(text)
@@ -95,7 +102,10 @@ def add_common(parser: argparse.ArgumentParser, samples: int | None = 32) -> Non
     """Prediction, device and output."""
     if samples is not None:
         parser.add_argument(
-            "--samples", type=count, default=samples, help=f"samples of a prediction (default: {samples})"
+            "--samples",
+            type=count_or_auto,
+            default=samples,
+            help=f"samples of a prediction; 'auto' adds some until its uncertainty settles (default: {samples})",
         )
         parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
     parser.add_argument("--json", action="store_true", help="print JSON on the standard output")

@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     metrics = measure(prediction, scale.scale_targets(y), target_std)
     notes = [spelled(note) for note in rows.notes]
     if options.json:
-        about = {"checkpoint": options.checkpoint, "data": options.data}
+        about = {"checkpoint": options.checkpoint, "data": options.data, "samples": prediction.samples}
         counts = {"examples": len(y), "seen_in_training": rows.seen, "left_out": rows.left_out}
         print_json({**about, **counts, "notes": notes, "metrics": metrics})
         return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -33,9 +33,13 @@ def metric_names(likelihood: Likelihood) -> tuple[str, ...]:
     return VALUE_METRICS if isinstance(likelihood, Gaussian) else CLASS_METRICS
 
 
-def predict_all(model: nn.Module, x: Tensor, samples: int, likelihood: Likelihood) -> Prediction:
+def predict_all(model: nn.Module, x: Tensor, samples: int | Literal["auto"], likelihood: Likelihood) -> Prediction:
     """Predictions for any number of rows, by a fixed seed, on the CPU in the end."""
     device = next(model.parameters()).device
+    if samples == "auto":
+        # As from a loader, so that the first rows decide on one number for all.
+        outputs = predict(model, iter(x.split(_BLOCK)), samples, likelihood=likelihood, seed=0).outputs
+        return Prediction(outputs.cpu(), _on_cpu(likelihood))
     rows = [
         predict(model, block.to(device), samples, likelihood=likelihood, seed=0).outputs.cpu()
         for block in x.split(_BLOCK)
@@ -71,7 +75,12 @@ def measure(prediction: Prediction, y: Tensor, target_std: float = 1.0) -> dict[
 
 
 def measure_model(
-    model: nn.Module, likelihood: Likelihood, data: Evaluation, samples: int, target_std: float, names: tuple[str, ...]
+    model: nn.Module,
+    likelihood: Likelihood,
+    data: Evaluation,
+    samples: int | Literal["auto"],
+    target_std: float,
+    names: tuple[str, ...],
 ) -> dict[str, Any]:
     """All figures of one model, as plain values.
 
@@ -79,7 +88,7 @@ def measure_model(
         model: The trained model.
         likelihood: How its outputs are read.
         data: What to measure on.
-        samples: Of every prediction.
+        samples: Of every prediction, as `predict` takes them.
         target_std: What one unit of the targets is in the data.
         names: Of the classes.
 
@@ -104,7 +113,7 @@ def measure_model(
     return found
 
 
-def _milliseconds(model: nn.Module, x: Tensor, samples: int, likelihood: Likelihood) -> float:
+def _milliseconds(model: nn.Module, x: Tensor, samples: int | Literal["auto"], likelihood: Likelihood) -> float:
     """Time of a prediction per example: of two passes the faster, as whatever else runs only adds to it."""
     seconds = []
     for _ in range(_PASSES):

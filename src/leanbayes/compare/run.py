@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
@@ -50,7 +50,7 @@ class _Job:
     budget: Budget
     augment: Augmentation | None
     seeds: tuple[int, ...]
-    samples: int
+    samples: int | Literal["auto"]
     network: str | None
     hidden: Sequence[int] | None
     device: str
@@ -71,7 +71,7 @@ def compare(
     config: Budget | str | int = "fast",
     *,
     seeds: Sequence[int] = (0,),
-    samples: int = 32,
+    samples: int | Literal["auto"] = 32,
     out: str | os.PathLike[str],
     device: str = "auto",
     resume: bool = False,
@@ -94,7 +94,7 @@ def compare(
         methods: Names of presets, or presets of one's own; all twelve where None.
         config: The budget of every method: "fast", "normal", a number of epochs, or a `Budget`.
         seeds: One network per method and seed; the data and their parts stay the same.
-        samples: Of every prediction.
+        samples: Of every prediction; "auto" lets each one grow until its uncertainty settles.
         out: Folder for everything.
         device: "auto", "cpu" or "cuda".
         resume: Go on in a folder that holds a comparison of the same rows.
@@ -113,7 +113,7 @@ def compare(
         OutputError: If the folder cannot be written, or holds another comparison.
     """
     chosen = [method if isinstance(method, Preset) else preset(method) for method in methods or presets_of()]
-    if not seeds or samples < 1:
+    if not seeds or (samples != "auto" and samples < 1):
         raise ValueError("a comparison needs at least one seed and one sample")
     dataset = data if isinstance(data, Dataset) else load(data)
     budget = Budget.of(config, len(dataset.train))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -48,7 +48,7 @@ class BayesEstimator(BaseEstimator):
         lr: float = 1e-2,
         weight_decay: float = 1e-4,
         kl_weight: float | Callable[[int], float] = 1.0,
-        samples: int = 32,
+        samples: int | Literal["auto"] = 32,
         device: str | torch.device = "cpu",
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
@@ -69,7 +69,7 @@ class BayesEstimator(BaseEstimator):
 
     def _check_settings(self) -> None:
         """Check what neither the network nor the ELBO checks."""
-        names = ("epochs", "batch_size", "samples")
+        names = ("epochs", "batch_size", *(() if self.samples == "auto" else ("samples",)))
         check_count(self, **{name: _plain(getattr(self, name)) for name in names})
         check_positive(self, lr=_plain(self.lr))
         check_number(self, 0, weight_decay=_plain(self.weight_decay))
@@ -109,6 +109,14 @@ class BayesEstimator(BaseEstimator):
         dtype = torch.float32 if device.type == "mps" else torch.float64
         self.model_ = elbo.model.to(dtype).eval()
         self.likelihood_ = elbo.likelihood
+        self.samples_ = self._enough_samples(inputs.to(dtype))
+
+    def _enough_samples(self, inputs: Tensor) -> int:
+        """The number of samples; "auto" is settled on training inputs, so that no prediction depends on its rows."""
+        if self.samples != "auto":
+            return int(self.samples)
+        settings: dict[str, Any] = {"likelihood": self.likelihood_, "seed": self.seed_, "joint": True}
+        return predict(self.model_, inputs[:_BLOCK], "auto", keep="summary", **settings).samples
 
     def _network(self, outputs: int) -> nn.Module:
         if self.module is not None:
@@ -148,7 +156,7 @@ class BayesEstimator(BaseEstimator):
             prediction = predict(
                 self.model_,
                 block.to(like.device, like.dtype),
-                _plain(self.samples),
+                self.samples_ if self.samples == "auto" else _plain(self.samples),
                 likelihood=self.likelihood_,
                 seed=self.seed_,
                 joint=True,

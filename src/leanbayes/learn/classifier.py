@@ -28,7 +28,8 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
         lr: Learning rate of AdamW.
         weight_decay: Weight decay of parameters that appear in no KL.
         kl_weight: Weight of the KL, or a schedule of the optimiser step such as `lb.LinearAnneal`.
-        samples: Networks drawn for a prediction.
+        samples: Networks drawn for a prediction; "auto" takes as many as the uncertainty of the training examples
+            needs to settle, see `lb.predict`.
         device: Where to train and predict.
         random_state: A seed, a `RandomState`, or None for numpy's global one.
         verbose: Prints the loss of every epoch.
@@ -37,6 +38,7 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
         classes_: Class labels.
         model_: The trained network, in double precision.
         likelihood_: Its likelihood.
+        samples_: Number of networks drawn for a prediction.
         seed_: Seed of the predictions.
         loss_curve_: Loss per example of every epoch.
         input_scaler_: The scaler of the inputs.

@@ -30,7 +30,8 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
         lr: Learning rate of AdamW.
         weight_decay: Weight decay of parameters that appear in no KL.
         kl_weight: Weight of the KL, or a schedule of the optimiser step such as `lb.LinearAnneal`.
-        samples: Networks drawn for a prediction.
+        samples: Networks drawn for a prediction; "auto" takes as many as the uncertainty of the training examples
+            needs to settle, see `lb.predict`.
         device: Where to train and predict.
         random_state: A seed, a `RandomState`, or None for numpy's global one.
         verbose: Prints the loss of every epoch.
@@ -38,6 +39,7 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
     Attributes:
         model_: The trained network, in double precision, for standardised inputs and targets.
         likelihood_: Its likelihood.
+        samples_: Number of networks drawn for a prediction.
         seed_: Seed of the predictions.
         loss_curve_: Loss per example of every epoch.
         input_scaler_: The scaler of the inputs.
