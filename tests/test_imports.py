@@ -20,7 +20,7 @@ ORDER = [
     ("models",),
     ("nn",),
     ("convert",),
-    ("_summary", "_save", "_saved_file"),
+    ("_int8", "_quantize", "_summary", "_save", "_saved_file"),
     ("objectives",),
     ("_modes", "_prediction", "_prefix", "_auto_samples", "_predict"),
     ("_machine", "corruptions", "data", "metrics", "testing", "training"),

@@ -8,6 +8,7 @@ from leanbayes._estimator_registry import register_estimator
 from leanbayes._kl import kl
 from leanbayes._predict import predict
 from leanbayes._prediction import Prediction
+from leanbayes._quantize import quantize
 from leanbayes._registry import register_posterior, register_prior
 from leanbayes._sampling import Sampling, checkpoint_contexts, current_sampling, fold, sampling, split
 from leanbayes._save import load, save
@@ -113,6 +114,7 @@ __all__ = [
     "param_groups",
     "point_estimate",
     "predict",
+    "quantize",
     "register_conversion",
     "register_estimator",
     "register_kl",

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from leanbayes._quantize import is_quantized, quantize_
 from leanbayes._registry import to_json
 from leanbayes._sampling import SeededRandom
 from leanbayes._saved_file import PathLike, SavedFile, SavedPart, check_target, open_saved, write
@@ -65,8 +66,8 @@ def load(path: PathLike, model: nn.Module | None = None) -> nn.Module:
 
     A plain model is converted in place, layer by layer as the saved one was, and frozen where that was. A converted
     model must have the same methods on the same layers; its values change, and what is frozen does not. What was
-    pruned is pruned. Values keep the file's dtypes and go to the model's devices. A file that does not fit leaves the
-    model as it was.
+    pruned is pruned, and what was quantised is quantised. Values keep the file's dtypes and go to the model's devices.
+    A file that does not fit leaves the model as it was.
 
     Args:
         path: The file.
@@ -99,11 +100,13 @@ def load(path: PathLike, model: nn.Module | None = None) -> nn.Module:
             _check_methods(file, inner)
             with _unchanged_on_error(inner):
                 _make_sparse(file, inner)
+                _make_int8(file, inner)
                 _fill(file, inner)
             return given
         with _unchanged_on_error(inner):
             converted = _convert(file, inner)
             _make_sparse(file, converted)
+            _make_int8(file, converted)
             _fill(file, converted)
         for name, parameter in converted.named_parameters():
             parameter.requires_grad_(name not in file.frozen)
@@ -284,6 +287,12 @@ def _make_sparse(file: SavedFile, model: nn.Module) -> None:
         if len(index) and not 0 <= int(index.min()) <= int(index.max()) < weight.posterior.shape.numel():
             raise _misfit(file, model, f"{name} is pruned in the file and has fewer entries in the model")
         weight.prune_(index, keep_means=f"{name}.posterior.points" in file.stored)
+
+
+def _make_int8(file: SavedFile, model: nn.Module) -> None:
+    """Quantise the weights that `lb.quantize` had quantised."""
+    if not is_quantized(model) and any(key.endswith("weight.values") for key in file.stored):
+        quantize_(model)
 
 
 def _fill(file: SavedFile, model: nn.Module) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from leanbayes._int8 import Int8Weight
 from leanbayes.convert.conversions import Conversion, find_conversions, join
 from leanbayes.nn._base import Converted
 from leanbayes.posteriors._method import Method
@@ -135,7 +136,7 @@ def summary(model: nn.Module) -> Summary:
         layers=tuple(layers),
         left=tuple(left),
         notes=tuple(notes),
-        parameters=sum(p.numel() for p in model.parameters()),
+        parameters=_new_parameters(model, set()),
         plain_parameters=plain.parameters,
         bytes=sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers())),
         plain_bytes=plain.bytes,
@@ -205,7 +206,8 @@ def _rows(conversion: Conversion, plain: _PlainSizes, seen: set[int]) -> list[La
 
 
 def _new_parameters(module: nn.Module, seen: set[int]) -> int:
-    new = [p for p in module.parameters() if id(p) not in seen]
+    held = [*module.parameters(), *(m.values for m in module.modules() if isinstance(m, Int8Weight))]
+    new = [p for p in held if id(p) not in seen]
     seen.update(id(p) for p in new)
     return sum(p.numel() for p in new)
 
