@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,14 +18,19 @@ def _same(value: Any) -> Any:
 tl: Any = None
 libdevice: Any = None
 jit: Any = _same
-constexpr: Any = _same
 try:
     tl = import_module("triton.language")
     libdevice = import_module("triton.language.extra.libdevice")
     jit = import_module("triton").jit
-    constexpr = tl.constexpr
 except ImportError:
     pass
+
+if TYPE_CHECKING:
+
+    class constexpr(Any):
+        """A constant of a kernel, and the annotation of arguments that are."""
+else:
+    constexpr = _same if tl is None else tl.constexpr
 
 # Whether the fast functions of NVIDIA's hardware (logarithm, sine, cosine) can be called.
 FAST_MATH: Any = constexpr(not interpreted() and torch.version.hip is None)
