@@ -1,0 +1,89 @@
+"""One figure of a contender: timed in turn with the plain network, or its memory beside that of the plain network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leanbayes.bench.bounds import bound
+from leanbayes.bench.contenders import Contender
+from leanbayes.bench.figures import timing, verdict
+from leanbayes.bench.gate import check_captured, check_step
+from leanbayes.bench.measuring import interleaved, peak_bytes
+from leanbayes.bench.predictions import contender_model, plain_pass, prediction
+from leanbayes.bench.setup import Setup
+from leanbayes.bench.steps import CAPTURED, EAGER, Step, contender_step, plain_step
+
+
+class NoMeasure(RuntimeError):
+    """Something that cannot be measured on this device."""
+
+
+def step_figures(setup: Setup, contender: Contender, mode: str, plain: Step) -> dict[str, Any]:
+    """Time of a training step."""
+    step = contender_step(setup, contender, mode)
+    check_step(step.run, step.model)
+    functions = {"plain": plain.run, "contender": step.run}
+    found = timing(interleaved(functions, setup.repeats, setup.device, setup.round_s), "contender", "plain")
+    return {"how": step.how(), **found, **verdict(found["ratio"], bound(setup, contender, mode, "step"))}
+
+
+def prediction_figures(setup: Setup, contender: Contender, mode: str, samples: int, plain: Any) -> dict[str, Any]:
+    """Time of a prediction of so many samples, beside one plain pass over as many rows."""
+    model = contender_model(setup, contender, mode)
+    run = prediction(setup, model, samples)
+    outputs = run()
+    if mode == CAPTURED:
+        check_captured(outputs, prediction(setup, contender_model(setup, contender, EAGER), samples)())
+    functions = {"plain": plain, "contender": run}
+    found = timing(interleaved(functions, setup.repeats, setup.device, setup.round_s), "contender", "plain")
+    held = verdict(found["ratio"], bound(setup, contender, mode, "predict", samples))
+    how = str(getattr(model, "how", mode))
+    # Members that are points are evaluated once each, however many samples are asked for.
+    return {"how": how, "drawn": outputs.shape[0], **found, **held}
+
+
+def memory_figures(setup: Setup, contender: Contender, mode: str, plain_bytes: int) -> dict[str, Any]:
+    """Peak memory of a training step with its network and optimiser."""
+    found = peak_bytes(lambda: contender_step(setup, contender, mode).run, setup.device)
+    ratio = found / plain_bytes
+    held = verdict(ratio, bound(setup, contender, mode, "memory"))
+    return {"bytes": found, "plain_bytes": plain_bytes, "ratio": ratio, **held}
+
+
+class Plain:
+    """The plain network in every mode, built when it is first asked for and kept for all contenders."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self._made: dict[tuple[Any, ...], Any] = {}
+
+    def step(self, mode: str) -> Step:
+        """A training step."""
+        return self._keep(("step", mode), lambda: plain_step(self.setup, mode))
+
+    def forward(self, mode: str, samples: int) -> Any:
+        """A forward pass over samples times rows."""
+        return self._keep(("pass", mode, samples), lambda: plain_pass(self.setup, mode, samples))
+
+    def bytes(self, mode: str) -> int:
+        """Peak memory of a training step."""
+        if self.setup.device.type != "cuda":
+            raise NoMeasure("peak memory is measured on a GPU only")
+        return self._keep(
+            ("bytes", mode), lambda: peak_bytes(lambda: plain_step(self.setup, mode).run, self.setup.device)
+        )
+
+    def figures(self, mode: str, part: str, samples: int | None) -> dict[str, Any]:
+        """The plain network set against itself: what a ratio near 1 is to be read against."""
+        if part == "memory":
+            found = self.bytes(mode)
+            return {"bytes": found, "plain_bytes": found, "ratio": 1.0}
+        run = self.step(mode).run if samples is None else self.forward(mode, samples)
+        times = interleaved({"plain": run, "again": run}, self.setup.repeats, self.setup.device, self.setup.round_s)
+        how = {} if samples is not None else {"how": self.step(mode).how()}
+        return {**how, **timing(times, "again", "plain")}
+
+    def _keep(self, name: tuple[Any, ...], make: Any) -> Any:
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]

@@ -1,0 +1,286 @@
+"""Measure one network: every contender, mode and part, each figure written as soon as it is there."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from leanbayes._machine import device_name, versions
+from leanbayes.bench.capturing import NoCapture
+from leanbayes.bench.contenders import Contender, contenders
+from leanbayes.bench.gate import GateFailed, check_contender
+from leanbayes.bench.measuring import HEAP, free
+from leanbayes.bench.networks import Network, network
+from leanbayes.bench.pairs import NoMeasure, Plain, memory_figures, prediction_figures, step_figures
+from leanbayes.bench.peers import PEERS, NotInstalled, Peer, version
+from leanbayes.bench.predictions import SAMPLES
+from leanbayes.bench.result import DONE, FAILED, SKIPPED, ResultFile
+from leanbayes.bench.rivals import check, make_peer, peer_figures
+from leanbayes.bench.scaling import points
+from leanbayes.bench.setup import Precision, Setup
+from leanbayes.bench.steps import EAGER
+
+PLAIN = "plain"
+_ROUND_S = {"cuda": 0.1, "cpu": 0.01}
+_NOT_POSSIBLE = (NotInstalled, NoCapture, NoMeasure)
+Watch = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure, and how.
+
+    Attributes:
+        device: "cpu" or "cuda".
+        precision: "32", or "bf16" for autocast.
+        batch: Examples of a training step; the network's own number where None.
+        rows: Examples of a prediction, likewise.
+        repeats: Rounds of which medians are taken.
+        modes: Of "eager" and "captured".
+        parts: Of "step", "predict", "memory" and "scaling".
+        methods: Names of contenders; all where None.
+        peers: Whether other libraries are measured, too.
+        samples: Numbers of samples of predictions.
+    """
+
+    device: str = "cpu"
+    precision: Precision = "32"
+    batch: int | None = None
+    rows: int | None = None
+    repeats: int = 7
+    modes: tuple[str, ...] = (EAGER,)
+    parts: tuple[str, ...] = ("step", "predict")
+    methods: tuple[str, ...] | None = None
+    peers: bool = True
+    samples: tuple[int, ...] = SAMPLES
+
+    def setup(self, of: Network) -> Setup:
+        """The network on the device with the sizes that are asked for."""
+        device = torch.device(self.device)
+        return Setup(
+            of,
+            device,
+            self.precision,
+            self.batch or of.batch[device.type],
+            self.rows or of.rows[device.type],
+            self.repeats,
+            _ROUND_S[device.type],
+        )
+
+
+def file_name(name: str, device: str, precision: str) -> str:
+    """The file of a network's figures.
+
+    Example:
+        >>> file_name("resnet18", "cuda", "bf16")
+        'speed-resnet18-cuda-bf16.json'
+    """
+    return f"speed-{name}-{device}-{precision}.json"
+
+
+def bench(
+    name: str,
+    plan: Plan,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    resume: bool = False,
+    command: str = "",
+    watch: Watch | None = None,
+) -> dict[str, Any]:
+    """Measure a network.
+
+    Args:
+        name: Of the network, see `networks.NETWORKS`.
+        plan: What to measure, and how.
+        out: Folder of the result file, in which every row stands as soon as it is measured; none where None.
+        resume: Add the rows that the file lacks.
+        command: How that was asked for, for the file.
+        watch: Called with every new row.
+
+    Returns:
+        The content of the result file.
+
+    Example:
+        >>> plan = Plan(repeats=1, batch=4, rows=2, methods=("emp",), parts=("step",), peers=False)
+        >>> [row["contender"] for row in bench("mlp", plan)["rows"]]
+        ['plain', 'emp']
+    """
+    chosen = network(name)
+    setup = plan.setup(chosen)
+    path = None if out is None else Path(out) / file_name(name, plan.device, plan.precision)
+    file = ResultFile(path, _header(setup, command), resume)
+    run = _Run(setup, plan, file, watch or (lambda row: None))
+    with _settled(setup.device):
+        run.all()
+    return file.to_json()
+
+
+class _Run:
+    def __init__(self, setup: Setup, plan: Plan, file: ResultFile, watch: Watch) -> None:
+        self.setup = setup
+        self.plan = plan
+        self.file = file
+        self.watch = watch
+        self.plain = Plain(setup)
+        self.parts = [part for part in plan.parts if part in setup.network.parts]
+
+    def all(self) -> None:
+        """Plain network, contenders, peers, curves."""
+        for wanted in self._missing(PLAIN):
+            self._measure(wanted, partial(self.plain.figures, **_without_name(wanted)))
+        allowed = self.setup.network.only
+        chosen = [one for one in contenders(self.plan.methods) if not allowed or one.name in allowed]
+        for one in chosen:
+            self._contender(one)
+        if self.plan.peers and not allowed:
+            for peer in PEERS:
+                self._peer(peer)
+        if "scaling" in self.parts:
+            self._curves()
+
+    def _contender(self, one: Contender) -> None:
+        missing = self._missing(one.name)
+        if not missing:
+            return
+        refusal = self._gate(lambda: one.convert(self.setup.net()), lambda: check_contender(self.setup, one))
+        size = {} if refusal else {"parameters": _count(one.convert(self.setup.net())), "call": one.call}
+        for wanted in missing:
+            if refusal:
+                self._add(wanted | refusal)
+            else:
+                self._measure(wanted | size, partial(self._figures, one, **_without_name(wanted)))
+
+    def _figures(self, one: Contender, mode: str, part: str, samples: int | None) -> dict[str, Any]:
+        if part == "step":
+            return step_figures(self.setup, one, mode, self.plain.step(mode))
+        if part == "predict":
+            assert samples is not None
+            return prediction_figures(self.setup, one, mode, samples, self.plain.forward(mode, samples))
+        return memory_figures(self.setup, one, mode, self.plain.bytes(mode))
+
+    def _peer(self, peer: Peer) -> None:
+        missing = self._missing(peer.name)
+        if not missing:
+            return
+        refusal = self._gate(lambda: make_peer(self.setup, peer), lambda: check(self.setup, peer), anything=True)
+        about = {"package": peer.package, "version": version(peer.package)}
+        for wanted in missing:
+            if refusal:
+                self._add(wanted | about | refusal)
+            else:
+                work = partial(peer_figures, self.setup, peer, plain=self.plain, **_without_name(wanted))
+                self._measure(wanted | about, work)
+
+    def _curves(self) -> None:
+        mode = self.plan.modes[0]
+        for point in points(self.setup, self.plan.methods):
+            place = {"contender": point.contender.name, "mode": mode, "part": "scaling"}
+            wanted = place | {"axis": point.axis, "value": point.value}
+            if self.file.has(**wanted):
+                continue
+            # Some values are beyond a network: a rank above the sides of its layers.
+            refusal = self._gate(lambda point=point: point.contender.convert(point.setup.net()), lambda: None)
+            if refusal:
+                self._add(wanted | refusal)
+            else:
+                self._measure(wanted, partial(point.figures, mode))
+
+    def _missing(self, name: str) -> list[dict[str, Any]]:
+        """The figures of a contender that the file lacks."""
+        found = []
+        for mode in self.plan.modes:
+            for part in self.parts:
+                for samples in self.plan.samples if part == "predict" else (None,):
+                    wanted = {"contender": name, "mode": mode, "part": part, "samples": samples}
+                    if part != "scaling" and not self.file.has(**wanted):
+                        found.append(wanted)
+        return found
+
+    def _gate(self, build: Callable[[], Any], right: Callable[[], None], anything: bool = False) -> dict[str, Any]:
+        """Why something is not timed; empty where it is built and right."""
+        try:
+            build()
+        except (ValueError, TypeError, ImportError) as error:
+            return _refusal(SKIPPED, error)
+        except Exception as error:
+            if not anything:
+                raise
+            return _refusal(SKIPPED, error)
+        try:
+            right()
+        except GateFailed as error:
+            return _refusal(FAILED, error)
+        except Exception as error:
+            return _refusal(SKIPPED if anything else FAILED, error)
+        finally:
+            free(self.setup.device)
+        return {}
+
+    def _measure(self, wanted: dict[str, Any], figures: Callable[[], dict[str, Any]]) -> None:
+        torch.manual_seed(0)
+        try:
+            found = {"status": DONE, **figures()}
+        except _NOT_POSSIBLE as error:
+            found = _refusal(SKIPPED, error)
+        except Exception as error:
+            # One contender that breaks does not cost the figures of the others; its row says what happened.
+            found = _refusal(FAILED, error)
+        self._add(wanted | found)
+        free(self.setup.device)
+
+    def _add(self, row: dict[str, Any]) -> None:
+        self.file.add(row)
+        self.watch(row)
+
+
+def _refusal(status: str, error: Exception) -> dict[str, Any]:
+    lines = str(error).split()
+    text = " ".join(lines)[:300] or type(error).__name__
+    known = isinstance(error, (GateFailed, ValueError, *_NOT_POSSIBLE))
+    return {"status": status, "reason": text if known else f"{type(error).__name__}: {text}"}
+
+
+def _without_name(wanted: dict[str, Any]) -> dict[str, Any]:
+    return {name: wanted[name] for name in ("mode", "part", "samples")}
+
+
+def _count(model: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _header(setup: Setup, command: str) -> dict[str, Any]:
+    found = versions()
+    if setup.device.type == "cuda":
+        found |= {"cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}
+    peers = {peer.package: number for peer in PEERS if (number := version(peer.package)) is not None}
+    settings = {name: getattr(setup, name) for name in ("precision", "batch", "rows", "repeats")}
+    return {
+        "id": f"speed-{setup.network.name}",
+        "title": setup.network.title,
+        "command": command,
+        "device": device_name(setup.device.type),
+        "versions": found | peers,
+        "date": datetime.date.today().isoformat(),
+        "settings": settings | {"device": setup.device.type, "network": setup.network.name},
+        "heap": {name: os.environ[name] for name in HEAP if name in os.environ},
+        "plain_parameters": _count(setup.net()),
+    }
+
+
+@contextlib.contextmanager
+def _settled(device: torch.device) -> Iterator[None]:
+    """Convolutions choose their algorithm by trial, as trainings on a GPU do; the setting is restored."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = device.type == "cuda"
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before

@@ -1,0 +1,147 @@
+"""Results as lines of a terminal and as Markdown tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from leanbayes.bench.result import DONE, FAILED
+
+PLAIN = "plain"
+_WORDS = {"step": "step", "predict": "prediction", "memory": "memory of a step"}
+Row = Mapping[str, Any]
+
+
+def line_of(row: Row) -> str:
+    """One row in words.
+
+    Example:
+        >>> line_of(
+        ...     {
+        ...         "contender": "emp",
+        ...         "mode": "eager",
+        ...         "part": "step",
+        ...         "status": "done",
+        ...         "ratio": 1.25,
+        ...         "seconds": 0.004,
+        ...         "at_most": 1.3,
+        ...         "holds": True,
+        ...     }
+        ... )
+        'emp, step, eager: 4.000 ms, 1.25x plain (at most 1.30: yes)'
+    """
+    text = f"{row['contender']}, {_what(row)}, {row['mode']}: "
+    if row["status"] != DONE:
+        return f"{text}{row['status']}, {row['reason']}"
+    size = f"{row['bytes'] / 1e6:.0f} MB" if "seconds" not in row else f"{1000 * row['seconds']:.3f} ms"
+    text += f"{size}, {row['ratio']:.2f}x plain"
+    if "over_ours" in row:
+        text += f", {row['over_ours']:.2f}x ours"
+    for name, words in (("at_most", "at most"), ("at_least", "at least")):
+        if name in row:
+            text += f" ({words} {row[name]:.2f}: {'yes' if row['holds'] else 'no'})"
+    return text
+
+
+def _what(row: Row) -> str:
+    if row["part"] == "scaling":
+        return f"{row['axis']} {row['value']}"
+    return f"{row['samples']}-sample prediction" if row.get("samples") else _WORDS[row["part"]]
+
+
+def figures_of(result: Mapping[str, Any]) -> Iterator[str]:
+    """Lines that sum a result up: how many bounds hold, and which do not."""
+    judged = [row for row in result["rows"] if "holds" in row]
+    if judged:
+        held = sum(row["holds"] for row in judged)
+        yield f"{held} of {len(judged)} stated bounds hold"
+    yield from (f"not: {line_of(row)}" for row in judged if not row["holds"])
+    yield from (line_of(row) for row in result["rows"] if row["status"] == FAILED)
+
+
+def contender_table(result: Mapping[str, Any], names: Sequence[str] | None = None) -> str:
+    """What each method costs, as multiples of the plain network that is run the same way; bounds in brackets.
+
+    Args:
+        result: The content of a result file.
+        names: The contenders to show; all of ours where None.
+    """
+    ours = [row for row in result["rows"] if "package" not in row and row["part"] != "scaling"]
+    shown = [name for name in dict.fromkeys(row["contender"] for row in ours) if name != PLAIN]
+    if names is not None:
+        shown = [name for name in names if name in shown]
+    columns = _columns(ours)
+    found = {(row["contender"], *_column(row)): row for row in ours}
+    lines = [f"| method | parameters | {' | '.join(columns.values())} |", "|---|" + "---:|" * (len(columns) + 1)]
+    for name in shown:
+        rows = [row for row in ours if row["contender"] == name]
+        if all(row["status"] != DONE for row in rows):
+            lines.append(f"| {name} | {rows[0]['status']}: {rows[0]['reason']} |" + " |" * len(columns))
+            continue
+        size = next((row["parameters"] for row in rows if "parameters" in row), None)
+        overhead = "" if size is None else f"{size / result['plain_parameters']:.3f}x"
+        cells = [_cell(found.get((name, *column))) for column in columns]
+        lines.append(f"| `{name}` | {overhead} | {' | '.join(cells)} |")
+    plain = [_absolute(found.get((PLAIN, *column))) for column in columns]
+    lines.append(f"| plain network | {result['plain_parameters']:,} | {' | '.join(plain)} |")
+    return "\n".join(lines)
+
+
+def peer_table(result: Mapping[str, Any]) -> str:
+    """How many times as long other libraries take as ours of the same family; empty where none was measured."""
+    rows = [row for row in result["rows"] if "package" in row]
+    done = [row for row in rows if row["status"] == DONE]
+    if not done:
+        return ""
+    columns = _columns(done)
+    found = {(row["contender"], *_column(row)): row for row in done}
+    lines = [f"| library | compared with | {' | '.join(columns.values())} |", "|---|---|" + "---:|" * len(columns)]
+    for name in dict.fromkeys(row["contender"] for row in rows):
+        mine = [row for row in rows if row["contender"] == name]
+        against = next((row["ours"] for row in mine if "ours" in row), None)
+        if against is None:
+            lines.append(f"| {name} | {mine[0]['reason']} |" + " |" * len(columns))
+            continue
+        title = f"{name} {mine[0]['version'] or ''}".strip()
+        cells = [_cell(found.get((name, *column)), "over_ours") for column in columns]
+        lines.append(f"| {title} | `{against}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def source_of(result: Mapping[str, Any], path: str) -> str:
+    """How a result was made."""
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    sizes = result["settings"]
+    return (
+        f"{result['title']}, steps of {sizes['batch']} and predictions of {sizes['rows']} rows, precision "
+        f"{sizes['precision']}; medians of {sizes['repeats']} rounds. `{result['command']}`, {result['date']}, "
+        f"{result['device']}, {versions}. Source: `{path}`."
+    )
+
+
+def _column(row: Row) -> tuple[str, str, int | None]:
+    return row["part"], row["mode"], row.get("samples")
+
+
+def _columns(rows: Sequence[Row]) -> dict[tuple[str, str, int | None], str]:
+    """The columns that a result has figures for, in the order of the parts, captured ones first."""
+    parts = list(_WORDS)
+    keys = {_column(row) for row in rows if row["status"] == DONE}
+    order = sorted(keys, key=lambda key: (parts.index(key[0]), key[1], key[2] or 0))
+    return {key: f"{f'{key[2]}-sample prediction' if key[2] else _WORDS[key[0]]}, {key[1]}" for key in order}
+
+
+def _cell(row: Row | None, ratio: str = "ratio") -> str:
+    if row is None or row["status"] != DONE:
+        return "" if row is None else row["status"]
+    text = f"{row[ratio]:.2f}"
+    if "holds" not in row:
+        return text
+    limit = f"≤ {row['at_most']:.2f}" if "at_most" in row else f"≥ {row['at_least']:.2f}"
+    return f"{text} ({limit})" if row["holds"] else f"**{text}** ({limit})"
+
+
+def _absolute(row: Row | None) -> str:
+    if row is None or row["status"] != DONE:
+        return ""
+    return f"{row['bytes'] / 1e6:,.0f} MB" if "seconds" not in row else f"{1000 * row['seconds']:.3g} ms"
