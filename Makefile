@@ -45,7 +45,7 @@ docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks.run
+	$(BIN)/leanbayes bench
 
 # Build outputs and caches; the environment stays (remove $(VENV) for a fresh one).
 clean:

@@ -1,4 +1,4 @@
-"""Timing: ratios from interleaved runs, medians after a warm-up, and the file that a result is."""
+"""Medians of interleaved runs, and the file that a result is."""
 
 from __future__ import annotations
 
@@ -8,50 +8,22 @@ import os
 import platform
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 import leanbayes as lb
+from leanbayes.bench import measuring
+from leanbayes.bench.measuring import HEAP, keep_heap
 
-HEAP = {"MALLOC_TRIM_THRESHOLD_": str(1 << 32), "MALLOC_MMAP_THRESHOLD_": str(1 << 32)}
-
-
-def keep_heap(module: str) -> None:
-    """Start this program again with a C library that keeps freed memory, unless it does so already.
-
-    By itself it gives freed memory back to the system or not, as it happens, and each page that it takes again costs
-    time: up to a tenth, in one loop or the other. The settings are read when a process starts.
-    """
-    if not HEAP.keys() <= os.environ.keys():
-        os.execve(sys.executable, [sys.executable, "-m", module, *sys.argv[1:]], os.environ | HEAP)
+__all__ = ["HEAP", "interleaved", "keep_heap", "write"]
 
 
 def interleaved(functions: dict[str, Callable[[], object]], repeats: int, device: torch.device) -> dict[str, float]:
-    """Median seconds of each function; rounds go through all of them, each beginning with another one.
-
-    So drift, and what one function leaves to the next, hits all alike.
-    """
-    times: dict[str, list[float]] = {name: [] for name in functions}
-    for function in functions.values():
-        function()
-    order = list(functions.items())
-    for number in range(repeats):
-        first = number % len(order)
-        for name, function in order[first:] + order[:first]:
-            _synchronise(device)
-            start = time.perf_counter()
-            function()
-            _synchronise(device)
-            times[name].append(time.perf_counter() - start)
+    """Median seconds of each function, of rounds that go through all of them."""
+    times = measuring.interleaved(functions, repeats, device)
     return {name: statistics.median(values) for name, values in times.items()}
-
-
-def _synchronise(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
 
 
 def _command(module: str) -> str:

@@ -27,7 +27,7 @@ ORDER = [
     ("_machine", "corruptions", "data", "metrics", "testing", "training"),
     ("analysis", "learn", "rl"),
     ("compare",),
-    ("report", "reproduce"),
+    ("bench", "report", "reproduce"),
     ("cli",),
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

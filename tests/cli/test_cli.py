@@ -266,7 +266,9 @@ def test_configurations_that_make_no_sense(tmp_path, capsys, text, expected):
         (["compare", "digits", "--size", "9"], "data set 'digits' has no option 'size'"),
         (["evaluate", "nowhere", "digits"], "holds no trained model"),
         (["predict", "nowhere", "x.csv", "--out", "x.txt"], "must end in .csv, .npz, .json"),
-        (["bench", "--clone", "/nowhere"], "is no clone of the repository"),
+        (["bench", "alexnet"], "there is no network 'alexnet' to measure; there are mlp, lenet5"),
+        (["bench", "--methods", "rank2"], "there is no method 'rank2' to measure; there are rank1"),
+        (["bench", "--resume"], "--resume needs --out"),
         (["compare", "digits", "--config", "/nowhere.yaml"], "cannot be read"),
     ],
 )
@@ -381,13 +383,6 @@ def test_arguments_that_make_no_sense(capsys, words):
     written = capsys.readouterr()
     (line,) = written.err.splitlines()
     assert written.out == "" and re.match(r"leanbayes: error: .*; see leanbayes( compare)? --help", line)
-
-
-def test_bench_runs_the_clones_benchmarks(tmp_path, capfd):
-    (tmp_path / "benchmarks").mkdir()
-    (tmp_path / "benchmarks" / "run.py").write_text("import sys; print(sys.argv[1:]); sys.exit(3)")
-    assert main(["bench", "--clone", str(tmp_path), "--", "--only", "x"]) == 3
-    assert "['--only', 'x']" in capfd.readouterr().out
 
 
 def test_ctrl_c_within_training_says_where_it_goes_on(tables, tmp_path, capsys, monkeypatch):
