@@ -14,8 +14,8 @@ from torch.utils._pytree import tree_map
 _LARGEST = 127
 # Sums of so many products of two whole numbers up to 127 fit 32 bits.
 _MOST_PRODUCTS = 2**31 // _LARGEST**2 - 1
-# Convolutions of fewer channels take longer in eight bits.
-_FEWEST_CHANNELS = 16
+# With smaller weights, the rounding of inputs takes longer than the products save.
+_SMALLEST = 1 << 15
 # Inputs of convolutions are bytes from 0, with this one for 0.
 _ZERO = 128
 
@@ -25,8 +25,8 @@ class Int8Weight(nn.Module):
 
     ``values * scale`` is within half a `scale` of the weight it was made from. On CPUs with products of whole numbers
     (VNNI), dense layers and convolutions round their inputs to eight bits too, each row (example) by its own largest
-    entry, so that rows do not depend on each other. Everywhere else, and where gradients flow, the weight is made
-    floating for the moment of its use.
+    entry, so that rows do not depend on each other. Everywhere else, where gradients flow, and where the weight is so
+    small that nothing is gained, it is made floating for the moment of its use.
 
     Args:
         weight: The weight, output features first.
@@ -140,7 +140,8 @@ def _rounds(x: Tensor, weight: Int8Weight) -> bool:
         return False
     trained = torch.is_grad_enabled() and x.requires_grad
     fits = weight.shape[1:].numel() <= _MOST_PRODUCTS and x.dtype in (torch.float32, torch.bfloat16, torch.float16)
-    return weight.rounds_inputs and fits and x.device.type == "cpu" and not trained and has_int8_products()
+    pays = weight.rounds_inputs and weight.shape.numel() >= _SMALLEST
+    return pays and fits and x.device.type == "cpu" and not trained and has_int8_products()
 
 
 def _largest(x: Tensor, dims: tuple[int, ...]) -> Tensor:
@@ -170,9 +171,8 @@ def _conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor | None:
-    few = weight.shape[1] < _FEWEST_CHANNELS
-    # Other paddings and groups gain nothing, or next to it.
-    if few or groups > 1 or isinstance(padding, str) or input.dim() != 4 or not _rounds(input, weight):
+    # Groups gain nothing.
+    if groups > 1 or isinstance(padding, str) or input.dim() != 4 or not _rounds(input, weight):
         return None
     if not hasattr(torch.ops.onednn, "qconv_pointwise"):
         return None

@@ -14,6 +14,7 @@ from leanbayes.reproduce.result import HOLDS, SHOWN, on_generated_data, publishe
 BENCHMARKS = {
     "bench-predict-loop": "Prediction with many samples against a loop over samples",
     "bench-predict-partly": "Prediction where only the end of the network is random",
+    "bench-int8": "Rank-1 layers with their weights in eight bits, and in bfloat16",
     "bench-training": "Training through the engine against a bare loop",
 }
 
