@@ -291,7 +291,8 @@ def _make_sparse(file: SavedFile, model: nn.Module) -> None:
 
 def _make_int8(file: SavedFile, model: nn.Module) -> None:
     """Quantise the weights that `lb.quantize` had quantised."""
-    if not is_quantized(model) and any(key.endswith("weight.values") for key in file.stored):
+    stored = (key for key in file.handle.keys() if key.endswith("weight.values"))
+    if not is_quantized(model) and any(file.handle.get_slice(key).get_dtype() == "I8" for key in stored):
         quantize_(model)
 
 
