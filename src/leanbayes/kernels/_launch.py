@@ -1,0 +1,117 @@
+"""What launches of kernels have in common."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from leanbayes.kernels._layout import MatrixLayout
+from leanbayes.kernels._tiles import finish_factors
+
+
+def on_device(x: Tensor) -> AbstractContextManager:
+    """Context in which kernels run on the device of a tensor, which need not be the current one."""
+    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
+
+
+def scratch(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Room for sums in float32."""
+    return torch.empty(shape, dtype=torch.float32, device=like.device)
+
+
+def blocks(size: int, block: int) -> int:
+    """Number of blocks that cover so many elements."""
+    return -(-size // block)
+
+
+def power_of_two(size: int) -> int:
+    """The smallest power of two from `size` on."""
+    return 1 << max(size - 1, 0).bit_length()
+
+
+class Tiles:
+    """Tiles that cover a matrix, with what kernels of `_tiles` are told about it.
+
+    Args:
+        layout: How the matrix lies in memory.
+        rank: Columns of both factors.
+        elements: Elements of a tile at most.
+        most_columns: Columns of a tile at most.
+    """
+
+    def __init__(self, layout: MatrixLayout, rank: int, elements: int, most_columns: int) -> None:
+        self.layout, self.rank = layout, rank
+        # Noise comes in fours.
+        self.columns = min(most_columns, power_of_two(max(layout.columns, 4)))
+        self.rows = min(elements // self.columns, power_of_two(layout.rows))
+        self.row_tiles = blocks(layout.rows, self.rows)
+        self.column_tiles = blocks(layout.columns, self.columns)
+        self.count = self.row_tiles * self.column_tiles
+        self.warps = min(max(self.rows * self.columns // 512, 1), 8)
+
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of all kernels that go through the matrix."""
+        layout = self.layout
+        return {
+            "rows": layout.rows,
+            "columns": layout.columns,
+            "row_stride": layout.row_stride,
+            "run": layout.run,
+            "run_stride": layout.run_stride,
+            "period": layout.period,
+            "RANK": self.rank,
+            "SPLIT": layout.run < layout.columns,
+            "ROTATED": layout.period > 1,
+            "ROWS": self.rows,
+            "COLUMNS": self.columns,
+        }
+
+
+def rows_and_columns(layout: MatrixLayout, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """The factor of the rows and that of the columns."""
+    return (v, u) if layout.swapped else (u, v)
+
+
+class FactorSlopes:
+    """The slopes in both factors, summed over tiles first and then over the tiles, so that they are always the same.
+
+    Args:
+        tiles: Tiles of the matrix.
+        like: A tensor on the device.
+    """
+
+    def __init__(self, tiles: Tiles, like: Tensor) -> None:
+        self.tiles = tiles
+        layout, rank = tiles.layout, tiles.rank
+        self.row_parts = scratch((tiles.column_tiles, layout.rows, rank), like)
+        self.column_parts = scratch((tiles.row_tiles, layout.columns, rank), like)
+
+    def gradients(self, log_u: Tensor, log_v: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients in the logarithms of both factors, once every tile has stored its part."""
+        tiles, layout = self.tiles, self.tiles.layout
+        grad_u, grad_v = torch.empty_like(log_u), torch.empty_like(log_v)
+        row_logs, column_logs = rows_and_columns(layout, log_u, log_v)
+        row_grad, column_grad = rows_and_columns(layout, grad_u, grad_v)
+        block = 64
+        grid = blocks(row_logs.numel(), block) + blocks(column_logs.numel(), block)
+        finish_factors[(grid,)](
+            self.row_parts,
+            self.column_parts,
+            row_logs,
+            column_logs,
+            row_grad,
+            column_grad,
+            rows=layout.rows,
+            columns=layout.columns,
+            row_tiles=tiles.row_tiles,
+            column_tiles=tiles.column_tiles,
+            period=layout.period,
+            RANK=tiles.rank,
+            ROTATED=layout.period > 1,
+            TILES=32,
+            BLOCK=block,
+        )
+        return grad_u, grad_v
