@@ -23,7 +23,7 @@ _PATCHES = Bounds(1.05, 1.3, 1.10, 1.05)
 _FLIPOUT = Bounds(1.85, 2.4, 1.9, 1.3)
 _LOCAL = Bounds(2.05, 2.6, 2.1, 1.6)
 # They hold for bfloat16 on a GPU, a ResNet-18 for CIFAR, steps of 512 and predictions of 256 rows.
-_RESNET18 = {
+RESNET18 = {
     "rank1": _FACTORS,
     "rank1-cauchy": _FACTORS,
     "batch-ensemble": _FACTORS,
@@ -35,10 +35,12 @@ _RESNET18 = {
     "k-tied": _FLIPOUT,
     "mean-field": _FLIPOUT,
 }
-_BY_ESTIMATOR = {"flipout": _FLIPOUT, "local": _LOCAL}
-_SAMPLES, _BATCH, _ROWS = 20, 512, 256
+BY_ESTIMATOR = {"flipout": _FLIPOUT, "local": _LOCAL}
+# Contenders that bounds are stated for, in the order of the table.
+STATED = (*RESNET18, *(f"{name}/{kind}" for name in ("k-tied", "mean-field") for kind in BY_ESTIMATOR))
+SAMPLES, BATCH, ROWS = 20, 512, 256
 # Network, contender: rows of a step, and the bound of a captured one.
-_LARGE = {("wrn28-10", "rank1"): (512, 1.15), ("pyramidnet", "emp"): (256, 1.1)}
+LARGE = {("wrn28-10", "rank1"): (512, 1.15), ("pyramidnet", "emp"): (256, 1.1)}
 # A peer of the same posterior family is to take at least so many times as long.
 PEER = 2.0
 
@@ -47,17 +49,17 @@ def bound(setup: Setup, contender: Contender, mode: str, part: str, samples: int
     """The largest ratio to the plain network; None where none is stated."""
     if setup.device.type != "cuda" or setup.precision != "bf16":
         return None
-    large = _LARGE.get((setup.network.name, contender.name))
+    large = LARGE.get((setup.network.name, contender.name))
     if large is not None and part == "step" and mode == "captured":
         return large[1] if setup.batch == large[0] else None
     if setup.network.name != "resnet18":
         return None
-    line = _RESNET18.get(contender.name, _BY_ESTIMATOR.get(contender.estimator or ""))
+    line = RESNET18.get(contender.name, BY_ESTIMATOR.get(contender.estimator or ""))
     if line is None:
         return None
     if part == "predict":
-        return line.predict if (mode, samples, setup.rows) == ("captured", _SAMPLES, _ROWS) else None
-    if setup.batch != _BATCH:
+        return line.predict if (mode, samples, setup.rows) == ("captured", SAMPLES, ROWS) else None
+    if setup.batch != BATCH:
         return None
     if part == "step":
         return line.captured_step if mode == "captured" else line.eager_step

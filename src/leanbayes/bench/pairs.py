@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from leanbayes.bench.bounds import bound
@@ -50,26 +51,36 @@ def memory_figures(setup: Setup, contender: Contender, mode: str, plain_bytes: i
     return {"bytes": found, "plain_bytes": plain_bytes, "ratio": ratio, **held}
 
 
-class Plain:
-    """The plain network in every mode, built when it is first asked for and kept for all contenders."""
+class Kept:
+    """What is built when it is first asked for, and kept: capturing takes a minute."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self._made: dict[tuple[Any, ...], Any] = {}
 
+    def keep(self, name: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """What has that name, made where there is none yet."""
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
+
+
+class Plain(Kept):
+    """The plain network in every mode, the same for all contenders."""
+
     def step(self, mode: str) -> Step:
         """A training step."""
-        return self._keep(("step", mode), lambda: plain_step(self.setup, mode))
+        return self.keep(("step", mode), lambda: plain_step(self.setup, mode))
 
     def forward(self, mode: str, samples: int) -> Any:
         """A forward pass over samples times rows."""
-        return self._keep(("pass", mode, samples), lambda: plain_pass(self.setup, mode, samples))
+        return self.keep(("pass", mode, samples), lambda: plain_pass(self.setup, mode, samples))
 
     def bytes(self, mode: str) -> int:
         """Peak memory of a training step."""
         if self.setup.device.type != "cuda":
             raise NoMeasure("peak memory is measured on a GPU only")
-        return self._keep(
+        return self.keep(
             ("bytes", mode), lambda: peak_bytes(lambda: plain_step(self.setup, mode).run, self.setup.device)
         )
 
@@ -82,8 +93,3 @@ class Plain:
         times = interleaved({"plain": run, "again": run}, self.setup.repeats, self.setup.device, self.setup.round_s)
         how = {} if samples is not None else {"how": self.step(mode).how()}
         return {**how, **timing(times, "again", "plain")}
-
-    def _keep(self, name: tuple[Any, ...], make: Any) -> Any:
-        if name not in self._made:
-            self._made[name] = make()
-        return self._made[name]

@@ -11,7 +11,7 @@ from leanbayes.bench.contenders import contender
 from leanbayes.bench.figures import against_ours, timing
 from leanbayes.bench.gate import check_peer, check_step
 from leanbayes.bench.measuring import interleaved, peak_bytes
-from leanbayes.bench.pairs import NoMeasure, Plain
+from leanbayes.bench.pairs import Kept, NoMeasure, Plain
 from leanbayes.bench.peers import Adapter, Peer, Task
 from leanbayes.bench.predictions import contender_model, prediction
 from leanbayes.bench.setup import DATASET_SIZE, Setup
@@ -24,7 +24,27 @@ def make_peer(setup: Setup, peer: Peer) -> Adapter:
     return peer.make(Task(setup.net(), setup.place, x, y, DATASET_SIZE))
 
 
-def peer_figures(setup: Setup, peer: Peer, mode: str, part: str, samples: int | None, plain: Plain) -> dict[str, Any]:
+class Ours(Kept):
+    """Contenders of ours that peers are set against, the same for all peers."""
+
+    def step(self, name: str, mode: str) -> Step:
+        """A training step."""
+        return self.keep(("step", name, mode), lambda: contender_step(self.setup, contender(name), mode))
+
+    def prediction(self, name: str, mode: str, samples: int) -> Any:
+        """A prediction of so many samples."""
+        model = self.keep(("model", name, mode), lambda: contender_model(self.setup, contender(name), mode))
+        return prediction(self.setup, model, samples)
+
+    def bytes(self, name: str, mode: str) -> int:
+        """Peak memory of a training step."""
+        build = lambda: contender_step(self.setup, contender(name), mode).run  # noqa: E731
+        return self.keep(("bytes", name, mode), lambda: peak_bytes(build, self.setup.device))
+
+
+def peer_figures(
+    setup: Setup, peer: Peer, mode: str, part: str, samples: int | None, *, plain: Plain, ours: Ours
+) -> dict[str, Any]:
     """Time or memory of a peer, which runs as it documents itself, beside ours in a mode.
 
     Args:
@@ -34,31 +54,24 @@ def peer_figures(setup: Setup, peer: Peer, mode: str, part: str, samples: int | 
         part: "step", "predict" or "memory".
         samples: Of a prediction.
         plain: The plain network.
+        ours: Contenders of ours.
     """
-    ours = contender(peer.against)
-    common = {"ours": ours.name, "same_family": peer.same_family}
+    common = {"ours": peer.against, "same_family": peer.same_family}
     if part == "memory":
-        base = plain.bytes(EAGER)
+        base, own = plain.bytes(EAGER), ours.bytes(peer.against, mode)
         found = peak_bytes(lambda: _step(setup, make_peer(setup, peer)).run, setup.device)
-        own = peak_bytes(lambda: contender_step(setup, ours, mode).run, setup.device)
         return common | {"bytes": found, "plain_bytes": base, "ratio": found / base, "over_ours": found / own}
     adapter = make_peer(setup, peer)
     functions: dict[str, Any] = {}
     if part == "step":
         step = _step(setup, adapter)
         check_step(step.run, step.model)
-        functions = {
-            "plain": plain.step(EAGER).run,
-            "peer": step.run,
-            "ours": contender_step(setup, ours, mode).run,
-        }
+        functions |= {"plain": plain.step(EAGER).run, "peer": step.run, "ours": ours.step(peer.against, mode).run}
     else:
         assert samples is not None
-        functions = {
-            "plain": plain.forward(EAGER, samples),
-            "peer": _prediction(setup, adapter, samples),
-            "ours": prediction(setup, contender_model(setup, ours, mode), samples),
-        }
+        own = ours.prediction(peer.against, mode, samples)
+        functions |= {"plain": plain.forward(EAGER, samples), "ours": own}
+        functions["peer"] = _prediction(setup, adapter, samples)
     times = interleaved(functions, setup.repeats, setup.device, setup.round_s)
     compared = against_ours(times, "peer", "ours")
     least = peer_bound(setup, peer)

@@ -23,7 +23,7 @@ from leanbayes.bench.pairs import NoMeasure, Plain, memory_figures, prediction_f
 from leanbayes.bench.peers import PEERS, NotInstalled, Peer, version
 from leanbayes.bench.predictions import SAMPLES
 from leanbayes.bench.result import DONE, FAILED, SKIPPED, ResultFile
-from leanbayes.bench.rivals import check, make_peer, peer_figures
+from leanbayes.bench.rivals import Ours, check, make_peer, peer_figures
 from leanbayes.bench.scaling import points
 from leanbayes.bench.setup import Precision, Setup
 from leanbayes.bench.steps import EAGER
@@ -141,8 +141,9 @@ class _Run:
         for one in chosen:
             self._contender(one)
         if self.plan.peers and not allowed:
+            ours = Ours(self.setup)
             for peer in PEERS:
-                self._peer(peer)
+                self._peer(peer, ours)
         if "scaling" in self.parts:
             self._curves()
 
@@ -166,18 +167,18 @@ class _Run:
             return prediction_figures(self.setup, one, mode, samples, self.plain.forward(mode, samples))
         return memory_figures(self.setup, one, mode, self.plain.bytes(mode))
 
-    def _peer(self, peer: Peer) -> None:
+    def _peer(self, peer: Peer, ours: Ours) -> None:
         missing = self._missing(peer.name)
         if not missing:
             return
-        refusal = self._gate(lambda: make_peer(self.setup, peer), lambda: check(self.setup, peer), anything=True)
+        refusal = self._gate(lambda: make_peer(self.setup, peer), lambda: check(self.setup, peer), broken=SKIPPED)
         about = {"package": peer.package, "version": version(peer.package)}
         for wanted in missing:
             if refusal:
                 self._add(wanted | about | refusal)
             else:
-                work = partial(peer_figures, self.setup, peer, plain=self.plain, **_without_name(wanted))
-                self._measure(wanted | about, work)
+                work = partial(peer_figures, self.setup, peer, plain=self.plain, ours=ours, **_without_name(wanted))
+                self._measure(wanted | about, work, broken=SKIPPED)
 
     def _curves(self) -> None:
         mode = self.plan.modes[0]
@@ -204,27 +205,29 @@ class _Run:
                         found.append(wanted)
         return found
 
-    def _gate(self, build: Callable[[], Any], right: Callable[[], None], anything: bool = False) -> dict[str, Any]:
-        """Why something is not timed; empty where it is built and right."""
+    def _gate(self, build: Callable[[], Any], right: Callable[[], None], broken: str = FAILED) -> dict[str, Any]:
+        """Why something is not timed; empty where it is built and right.
+
+        Args:
+            build: Makes it; a method that cannot serve the network says so by an error.
+            right: Checks what it computes.
+            broken: What it means that something else goes wrong: a peer cannot run here, ours should.
+        """
         try:
             build()
         except (ValueError, TypeError, ImportError) as error:
             return _refusal(SKIPPED, error)
         except Exception as error:
-            if not anything:
-                raise
-            return _refusal(SKIPPED, error)
+            return _refusal(broken, error)
         try:
             right()
-        except GateFailed as error:
-            return _refusal(FAILED, error)
         except Exception as error:
-            return _refusal(SKIPPED if anything else FAILED, error)
+            return _refusal(FAILED if isinstance(error, GateFailed) else broken, error)
         finally:
             free(self.setup.device)
         return {}
 
-    def _measure(self, wanted: dict[str, Any], figures: Callable[[], dict[str, Any]]) -> None:
+    def _measure(self, wanted: dict[str, Any], figures: Callable[[], dict[str, Any]], broken: str = FAILED) -> None:
         torch.manual_seed(0)
         try:
             found = {"status": DONE, **figures()}
@@ -232,7 +235,7 @@ class _Run:
             found = _refusal(SKIPPED, error)
         except Exception as error:
             # One contender that breaks does not cost the figures of the others; its row says what happened.
-            found = _refusal(FAILED, error)
+            found = _refusal(FAILED if isinstance(error, GateFailed) else broken, error)
         self._add(wanted | found)
         free(self.setup.device)
 
@@ -242,8 +245,7 @@ class _Run:
 
 
 def _refusal(status: str, error: Exception) -> dict[str, Any]:
-    lines = str(error).split()
-    text = " ".join(lines)[:300] or type(error).__name__
+    text = " ".join(str(error).split())[:300] or type(error).__name__
     known = isinstance(error, (GateFailed, ValueError, *_NOT_POSSIBLE))
     return {"status": status, "reason": text if known else f"{type(error).__name__}: {text}"}
 

@@ -10,6 +10,7 @@ from leanbayes.bench.result import DONE, FAILED
 PLAIN = "plain"
 _WORDS = {"step": "step", "predict": "prediction", "memory": "memory of a step"}
 Row = Mapping[str, Any]
+Column = tuple[str, str, int | None]
 
 
 def line_of(row: Row) -> str:
@@ -59,18 +60,21 @@ def figures_of(result: Mapping[str, Any]) -> Iterator[str]:
     yield from (line_of(row) for row in result["rows"] if row["status"] == FAILED)
 
 
-def contender_table(result: Mapping[str, Any], names: Sequence[str] | None = None) -> str:
+def contender_table(
+    result: Mapping[str, Any], names: Sequence[str] | None = None, only: Sequence[Column] | None = None
+) -> str:
     """What each method costs, as multiples of the plain network that is run the same way; bounds in brackets.
 
     Args:
         result: The content of a result file.
         names: The contenders to show; all of ours where None.
+        only: The columns to show, each a part, a mode and a number of samples; all where None.
     """
     ours = [row for row in result["rows"] if "package" not in row and row["part"] != "scaling"]
     shown = [name for name in dict.fromkeys(row["contender"] for row in ours) if name != PLAIN]
     if names is not None:
         shown = [name for name in names if name in shown]
-    columns = _columns(ours)
+    columns = {key: title for key, title in _columns(ours).items() if only is None or key in only}
     found = {(row["contender"], *_column(row)): row for row in ours}
     lines = [f"| method | parameters | {' | '.join(columns.values())} |", "|---|" + "---:|" * (len(columns) + 1)]
     for name in shown:
@@ -119,11 +123,11 @@ def source_of(result: Mapping[str, Any], path: str) -> str:
     )
 
 
-def _column(row: Row) -> tuple[str, str, int | None]:
+def _column(row: Row) -> Column:
     return row["part"], row["mode"], row.get("samples")
 
 
-def _columns(rows: Sequence[Row]) -> dict[tuple[str, str, int | None], str]:
+def _columns(rows: Sequence[Row]) -> dict[Column, str]:
     """The columns that a result has figures for, in the order of the parts, captured ones first."""
     parts = list(_WORDS)
     keys = {_column(row) for row in rows if row["status"] == DONE}
