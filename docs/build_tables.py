@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import leanbayes as lb
+from leanbayes.bench.page import bounds_table, speed_page, speed_summary
 from leanbayes.models import create
 from leanbayes.report.content import parse
 from leanbayes.report.summary import summarise
@@ -27,7 +28,7 @@ from leanbayes.reproduce.page import results_page
 from leanbayes.reproduce.result import HOLDS, on_generated_data, published, read_result, spread
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/index.md", "docs/methods.md", "docs/results.md", "docs/variance-layers.md")
+PAGES = ("README.md", "docs/index.md", "docs/methods.md", "docs/results.md", "docs/speed.md", "docs/variance-layers.md")
 
 # What each system looks like on a ResNet-18 with 1000 classes: text, method, selector.
 RESNET18 = [
@@ -374,6 +375,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "resnet18": resnet18_table,
     "digits": digits_table,
     "results": results,
+    "speed": functools.partial(speed_summary, ROOT / "results"),
+    "speed-bounds": bounds_table,
+    "speed-networks": functools.partial(speed_page, ROOT / "results", "../results/"),
     "reproduced": reproduced_text,
     "variance-transition": transition_text,
     "variance-mmd": mmd_text,
