@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+Gradients = tuple[Tensor | None, Tensor | None]
+
 
 @dataclass(frozen=True)
 class LinearOp(ABC):
@@ -77,8 +79,51 @@ class LinearOp(ABC):
 
     def scale(self, x: Tensor, factor: Tensor, batch_dim: int = 0) -> Tensor:
         """Multiply the features of every row by ``factor`` ``[rows or samples, features]``."""
+        return x * self.spread(factor, x, batch_dim)
+
+    def spread(self, factor: Tensor, x: Tensor, batch_dim: int = 0) -> Tensor:
+        """View ``[rows or samples, features]`` so that it broadcasts with an input or output, in its dtype."""
         rows = expand_rows(factor, x.shape[batch_dim])
-        return x * self.add_feature_axis(rows, x.dim(), batch_dim).to(x.dtype)
+        return self.add_feature_axis(rows, x.dim(), batch_dim).to(x.dtype)
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether `gradients` and `output_shape` are written out, so that a caller may decide what is kept for them."""
+        return False
+
+    def output_shape(self, x: Tensor, weight: Tensor) -> tuple[int, ...]:
+        """Shape of ``op(x, weight)``."""
+        raise NotImplementedError
+
+    def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, wanted: tuple[bool, bool]) -> Gradients:
+        """Gradients in x and in the weight for that of the output, None where they are not wanted.
+
+        They are made of products that can be differentiated again.
+        """
+        raise NotImplementedError
+
+    def stacked_gradients(
+        self, grad: Tensor, x: Tensor, weight: Tensor, wanted: tuple[bool, bool], batch_dim: int = 0
+    ) -> Gradients:
+        """The same for `stacked`."""
+        n = weight.shape[0]
+        if n == 1:
+            grad_x, grad_weight = self.gradients(grad, x, weight[0], wanted)
+            return grad_x, None if grad_weight is None else grad_weight.unsqueeze(0)
+        parts = zip(grad.chunk(n, batch_dim), x.chunk(n, batch_dim), weight)
+        each_x, each_weight = zip(*(self.gradients(g, part, w, wanted) for g, part, w in parts))
+        return (
+            torch.cat(each_x, batch_dim) if wanted[0] else None,
+            torch.stack(each_weight) if wanted[1] else None,
+        )
+
+    def bias_gradient(self, grad: Tensor) -> Tensor:
+        """Gradient ``[out]`` in a bias."""
+        raise NotImplementedError
+
+    def stacked_bias_gradient(self, grad: Tensor, n: int, batch_dim: int = 0) -> Tensor:
+        """Gradient ``[n, out]`` in the biases of n samples."""
+        return torch.stack([self.bias_gradient(part) for part in grad.chunk(n, batch_dim)])
 
     def add_bias(self, y: Tensor, bias: Tensor, batch_dim: int = 0) -> Tensor:
         """Add a bias ``[out]``, or one per sample ``[S, out]``."""
@@ -166,15 +211,60 @@ class Dense(LinearOp):
 
     def stacked(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, batch_dim: int = 0) -> Tensor:
         """See `LinearOp`; one batched matrix product for all samples."""
-        rows = x.movedim(batch_dim, 0)
         matrix = self._matrix(weight)
-        positions = rows.shape[:-1].numel() // weight.shape[0]
-        flat = rows.reshape(weight.shape[0], positions, rows.shape[-1])  # [S, B * positions, in]
+        flat = _samples(x, weight.shape[0], batch_dim)
         y = torch.bmm(flat, matrix) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, matrix)
-        return y.reshape(*rows.shape[:-1], matrix.shape[-1]).movedim(0, batch_dim)
+        return _unflatten(y, x, batch_dim)
+
+    @property
+    def has_gradients(self) -> bool:
+        """See `LinearOp`."""
+        return True
+
+    def output_shape(self, x: Tensor, weight: Tensor) -> tuple[int, ...]:
+        """See `LinearOp`."""
+        return (*x.shape[:-1], weight.shape[self.out_axis])
+
+    def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, wanted: tuple[bool, bool]) -> Gradients:
+        """See `LinearOp`."""
+        grad_x = grad @ self._matrix(weight).mT if wanted[0] else None
+        return grad_x, self._weight_gradient(_rows(x), _rows(grad)) if wanted[1] else None
+
+    def stacked_gradients(
+        self, grad: Tensor, x: Tensor, weight: Tensor, wanted: tuple[bool, bool], batch_dim: int = 0
+    ) -> Gradients:
+        """See `LinearOp`; batched matrix products for all samples."""
+        flat, flat_grad = (_samples(each, weight.shape[0], batch_dim) for each in (x, grad))
+        grad_x = torch.bmm(flat_grad, self._matrix(weight).mT) if wanted[0] else None
+        return (
+            None if grad_x is None else _unflatten(grad_x, x, batch_dim),
+            self._weight_gradient(flat, flat_grad) if wanted[1] else None,
+        )
+
+    def bias_gradient(self, grad: Tensor) -> Tensor:
+        """See `LinearOp`."""
+        return _rows(grad).sum(0)
 
     def _matrix(self, weight: Tensor) -> Tensor:
-        return weight.mT  # [S, in, out]
+        return weight.mT  # [..., in, out]
+
+    def _weight_gradient(self, x: Tensor, grad: Tensor) -> Tensor:
+        return grad.mT @ x
+
+
+def _rows(x: Tensor) -> Tensor:
+    return x.reshape(x.shape[:-1].numel(), x.shape[-1])
+
+
+def _samples(x: Tensor, n: int, batch_dim: int) -> Tensor:
+    """The vectors of each sample ``[n, B * positions, features]``."""
+    rows = x.movedim(batch_dim, 0)
+    return rows.reshape(n, rows.shape[:-1].numel() // n, rows.shape[-1])
+
+
+def _unflatten(y: Tensor, like: Tensor, batch_dim: int) -> Tensor:
+    """Undo `_samples` for a tensor with the rows and positions of another."""
+    return y.reshape(*like.movedim(batch_dim, 0).shape[:-1], y.shape[-1]).movedim(0, batch_dim)
 
 
 @dataclass(frozen=True)
@@ -186,12 +276,15 @@ class DenseTransposed(Dense):
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """See `LinearOp`."""
-        flat = x.reshape(x.shape[:-1].numel(), x.shape[-1])
+        flat = _rows(x)
         y = flat @ weight if bias is None else torch.addmm(bias, flat, weight)
         return y.view(*x.shape[:-1], weight.shape[-1])
 
     def _matrix(self, weight: Tensor) -> Tensor:
         return weight
+
+    def _weight_gradient(self, x: Tensor, grad: Tensor) -> Tensor:
+        return x.mT @ grad
 
 
 _CONV: dict[tuple[int, bool], Callable[..., Tensor]] = {
@@ -220,6 +313,33 @@ class _Spatial(LinearOp):
         """See `LinearOp`."""
         return values.view(*values.shape, *(1,) * self.ndim)
 
+    @property
+    def has_gradients(self) -> bool:
+        """See `LinearOp`; not where the input is padded first."""
+        return self._zeros() is not None
+
+    def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, wanted: tuple[bool, bool]) -> Gradients:
+        """See `LinearOp`."""
+        padding = self._zeros()
+        assert padding is not None
+        transposed, extra = isinstance(self, ConvTransposed), self._extra()
+        grad_x, grad_weight, _ = torch.ops.aten.convolution_backward(
+            grad, x, weight, None, self.stride, padding, self.dilation, transposed, extra, self.groups, (*wanted, False)
+        )
+        return grad_x if wanted[0] else None, grad_weight if wanted[1] else None
+
+    def bias_gradient(self, grad: Tensor) -> Tensor:
+        """See `LinearOp`."""
+        return grad.sum((0, *range(2, grad.dim())))
+
+    def _zeros(self) -> tuple[int, ...] | None:
+        """Zeros on either side of each axis, None where it is not such."""
+        return None if isinstance(self.padding, str) else self.padding
+
+    def _extra(self) -> tuple[int, ...]:
+        """Positions that the output of a transposed convolution has more."""
+        return (0,) * self.ndim
+
 
 @dataclass(frozen=True)
 class Conv(_Spatial):
@@ -236,6 +356,24 @@ class Conv(_Spatial):
             padding = (0,) * self.ndim
         return _CONV[self.ndim, False](x, weight, bias, self.stride, padding, self.dilation, self.groups)
 
+    def output_shape(self, x: Tensor, weight: Tensor) -> tuple[int, ...]:
+        """See `LinearOp`."""
+        padding = self._zeros()
+        assert padding is not None
+        axes = zip(x.shape[2:], weight.shape[2:], self.stride, padding, self.dilation)
+        return x.shape[0], weight.shape[0], *((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in axes)
+
+    def _zeros(self) -> tuple[int, ...] | None:
+        if self.padding_mode != "zeros":
+            return None
+        if self.padding == "valid":
+            return (0,) * self.ndim
+        if self.padding == "same":
+            # Last axis first, as `F.pad` takes them.
+            before, after = self.pad_amounts[-2::-2], self.pad_amounts[::-2]
+            return before if before and before == after else None
+        return super()._zeros()
+
 
 @dataclass(frozen=True)
 class ConvTransposed(_Spatial):
@@ -251,6 +389,16 @@ class ConvTransposed(_Spatial):
         return _CONV[self.ndim, True](
             x, weight, bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
         )
+
+    def output_shape(self, x: Tensor, weight: Tensor) -> tuple[int, ...]:
+        """See `LinearOp`."""
+        assert not isinstance(self.padding, str)
+        axes = zip(x.shape[2:], weight.shape[2:], self.stride, self.padding, self.dilation, self._extra())
+        sizes = ((size - 1) * s - 2 * p + d * (k - 1) + more + 1 for size, k, s, p, d, more in axes)
+        return x.shape[0], weight.shape[1] * self.groups, *sizes
+
+    def _extra(self) -> tuple[int, ...]:
+        return self.output_padding or super()._extra()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -10,13 +10,17 @@ from torch import Tensor
 from leanbayes import noise
 from leanbayes._estimator_registry import register_estimator
 from leanbayes.estimators._base import Call
+from leanbayes.estimators._local_function import LocalFunction, Setting, Source, draw_output, forward
+from leanbayes.estimators._written_out import (
+    autocast_dtype,
+    cast,
+    reverse_mode_alone,
+    wants_gradients,
+    writes_gradients,
+)
+from leanbayes.kernels._dispatch import fused
 from leanbayes.ops import LinearOp
 from leanbayes.parameter import RandomParameter
-
-# Keeps the square root and its derivative finite where the variance is zero, or under it as fast convolutions may
-# leave it. A power of 4 near the published 1e-16: its root is exact in every dtype, so that taking it off again leaves
-# no noise where there is no variance.
-_FLOOR = 2.0**-54
 
 
 @register_estimator("local", needs="moments", one_weight=False, exact_on_vectors=True, preference=3)
@@ -26,17 +30,56 @@ def local(call: Call) -> Tensor:
     Every output element gets its own noise: on sequences and images one example then meets another weight at each
     position, so the joint distribution of its outputs is approximated. No weight is drawn that could be used again.
     """
-    op, x, weight, batch_dim = call.op, call.x, call.weight, call.batch_dim
+    op, weight = call.op, call.weight
     moments = weight.moments()
+    mean = None if call.zero_mean else moments.mean
     bias_mean, bias_var = _bias_moments(call.bias, call.zero_mean)
-    var = _variance(op, x, moments.var, bias_var)
-    std = var.clamp_min(_FLOOR).sqrt() - math.sqrt(_FLOOR)
-    eps = noise.normal(var.movedim(batch_dim, 0).shape, var, call.spec).movedim(0, batch_dim)
-    if call.zero_mean or moments.mean is None:
-        deviation = (std * eps).to(_output_dtype(x, op, weight))
-        return deviation if bias_mean is None else op.add_bias(deviation, bias_mean, batch_dim)
-    mean = op(x, moments.mean, bias_mean)
-    return mean + (std * eps).to(mean.dtype)
+    inner = None if mean is None else bias_mean
+    if writes_gradients(op, call.x):
+        y = _by_hand(call, mean, moments.var, inner, bias_var)
+    else:
+        y = _by_autograd(call, mean, moments.var, inner, bias_var)
+    return y if mean is not None or bias_mean is None else op.add_bias(y, bias_mean, call.batch_dim)
+
+
+def _by_hand(call: Call, mean: Tensor | None, var: Tensor, bias_mean: Tensor | None, bias_var: Tensor | None) -> Tensor:
+    """What keeps x and one tensor of the output's size."""
+    low = autocast_dtype(call.x)
+    x = call.x if low is None else call.x.to(low)
+    mean, bias_mean = cast(mean, low), cast(bias_mean, low)
+    # float16 has no room for squares, and without autocast variances are asked for in full.
+    wide = low if low == torch.bfloat16 else noise.compute_dtype(x.dtype)
+    var, bias_var = var.to(wide), cast(bias_var, wide)
+    setting = _setting(call, x.dtype)
+    source = _source(call, call.op.output_shape(x, var), var)
+    if wants_gradients(x, mean, var, bias_mean, bias_var):
+        return LocalFunction.apply(setting, x, mean, var, bias_mean, bias_var, *source)
+    return forward(x, mean, var, bias_mean, bias_var, source, setting, False)[0]
+
+
+def _by_autograd(
+    call: Call, mean: Tensor | None, var: Tensor, bias_mean: Tensor | None, bias_var: Tensor | None
+) -> Tensor:
+    """What any op and any kind of differentiation can do."""
+    variance = _variance(call.op, call.x, var, bias_var)
+    y = None if mean is None else call.op(call.x, mean, bias_mean)
+    setting = _setting(call, _output_dtype(call.x, call.op, call.weight) if y is None else y.dtype)
+    source = _source(call, variance.shape, variance)
+    # Of an expression in torch's own functions autograd finds the slope by itself.
+    return draw_output(y, variance, source, setting, source.keys is not None and torch.is_grad_enabled())[0]
+
+
+def _setting(call: Call, dtype: torch.dtype) -> Setting:
+    return Setting(call.op, call.batch_dim, dtype, call.spec.streams is not None)
+
+
+def _source(call: Call, shape: Sequence[int], like: Tensor) -> Source:
+    """Keys where a kernel makes the noise, else noise, drawn row by row."""
+    if fused(like) and reverse_mode_alone():
+        return Source(None, noise.keys(1 if call.spec.streams is None else call.spec.n, like, call.spec))
+    axis = call.batch_dim
+    rows = (shape[axis], *shape[:axis], *shape[axis + 1 :])
+    return Source(noise.normal(rows, like, call.spec).movedim(0, axis), None)
 
 
 def _bias_moments(bias: RandomParameter | Tensor | None, zero_mean: bool) -> tuple[Tensor | None, Tensor | None]:

@@ -77,6 +77,25 @@ class OpSuite:
             return
         assert op.stacked(x[:0], weights).shape == empty.shape
 
+    def test_gradients_written_out_are_those_of_autograd(self) -> None:
+        """In input, weight and bias, of one weight and of one per sample."""
+        op, module, _ = self._parts()
+        if not op.has_gradients:
+            return
+        x = self.make_input(6).requires_grad_()
+        for n in (1, 3):
+            weights = torch.randn(n, *module.weight.shape, requires_grad=True)
+            biases = torch.randn(n, op.out_features, requires_grad=True)
+            y = op.stacked(x, weights, biases)
+            assert op.output_shape(x, weights[0]) == y.shape
+            grad = torch.randn_like(y)
+            expected = torch.autograd.grad(y, (x, weights, biases), grad)
+            found = *op.stacked_gradients(grad, x, weights, (True, True)), op.stacked_bias_gradient(grad, n)
+            for what, ours, truth in zip(("input", "weight", "bias"), found, expected):
+                assert ours is not None
+                assert_close(ours, truth, what=f"gradient in the {what} of {n} samples")
+            assert op.stacked_gradients(grad, x, weights, (False, False)) == (None, None)
+
     def test_square_gives_the_variance(self) -> None:
         """The variance of the output of independent weights is ``op(square(x), var)``."""
         op, module, x = self._parts()

@@ -22,14 +22,16 @@ def local_epilogue_reference(
     y, slope = outputs_like(var if mean is None else mean, keys.shape[0], dtype, with_slope)
     flat = philox_normal_reference(keys, y.numel() // keys.shape[0]).reshape(-1)
     eps = flat.as_strided(y.shape, y.stride())  # position by position in memory
-    drawn, drawn_slope = epilogue(mean, var, eps, dtype)
+    drawn, drawn_slope = epilogue(mean, var, eps, dtype, with_slope)
     y.copy_(drawn)
     if with_slope:
         slope.copy_(drawn_slope)
     return y, slope
 
 
-def epilogue(mean: Tensor | None, var: Tensor, eps: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def epilogue(
+    mean: Tensor | None, var: Tensor, eps: Tensor, dtype: torch.dtype, with_slope: bool = True
+) -> tuple[Tensor, Tensor]:
     """``mean + (sqrt(max(var, FLOOR)) - sqrt(FLOOR)) * eps`` for given noise, and its derivative by the variance.
 
     Args:
@@ -37,16 +39,17 @@ def epilogue(mean: Tensor | None, var: Tensor, eps: Tensor, dtype: torch.dtype) 
         var: Variances of the same shape.
         eps: Noise of that shape in float32, or float64.
         dtype: The output's dtype.
+        with_slope: Whether the derivative is wanted.
 
     Returns:
-        The output, and ``eps / (2 sqrt(var))``, 0 under the floor, in the dtype of `slope_dtype`.
+        The output, and ``eps / (2 sqrt(var))``, 0 under the floor, in the dtype of `slope_dtype`, or an empty tensor.
     """
     var = var.to(eps.dtype)
     root = var.clamp_min(FLOOR).sqrt()
     y = (root - math.sqrt(FLOOR)) * eps
     if mean is not None:
         y = mean + y
-    return y.to(dtype), slope_of(var, root, eps).to(slope_dtype(dtype))
+    return y.to(dtype), slope_of(var, root, eps).to(slope_dtype(dtype)) if with_slope else y.new_empty(0)
 
 
 def slope_of(var: Tensor, root: Tensor, eps: Tensor) -> Tensor:

@@ -1,0 +1,134 @@
+"""Local reparameterisation as one function of autograd, which keeps its input and one tensor of the output's size."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from leanbayes import noise
+from leanbayes.kernels.local_epilogue import FLOOR, epilogue, local_epilogue, slope_of
+from leanbayes.ops import LinearOp
+
+
+class Setting(NamedTuple):
+    """What is no tensor: the op, the axis of the rows, the output's dtype, whether each sample has a key of its own."""
+
+    op: LinearOp
+    batch_dim: int
+    dtype: torch.dtype
+    by_sample: bool
+
+
+class Source(NamedTuple):
+    """Where noise comes from: drawn before, in the output's shape, or made by a kernel from keys ``[1 or samples]``."""
+
+    eps: Tensor | None
+    keys: Tensor | None
+
+
+def draw_output(
+    mean: Tensor | None, var: Tensor, source: Source, setting: Setting, with_slope: bool
+) -> tuple[Tensor, Tensor]:
+    """A draw for means and variances of an output, and its slope by the variance where that is asked for."""
+    if source.keys is None:
+        assert source.eps is not None
+        return epilogue(mean, var, source.eps, setting.dtype, with_slope)
+    axis = setting.batch_dim
+    if not setting.by_sample or axis == 0:
+        return local_epilogue(mean, var, source.keys, setting.dtype, with_slope)
+    # A sample's noise is counted in its own memory, which must then not depend on how many samples there are.
+    mean = None if mean is None else mean.movedim(axis, 0).contiguous()
+    y, slopes = local_epilogue(mean, var.movedim(axis, 0).contiguous(), source.keys, setting.dtype, with_slope)
+    return y.movedim(0, axis), slopes.movedim(0, axis) if with_slope else slopes
+
+
+def forward(
+    x: Tensor,
+    mean: Tensor | None,
+    var: Tensor,
+    bias_mean: Tensor | None,
+    bias_var: Tensor | None,
+    source: Source,
+    setting: Setting,
+    with_slope: bool,
+) -> tuple[Tensor, Tensor]:
+    """The output ``op(x, mean) + sqrt(op(x^2, var)) * e``, and its slope by the variance."""
+    op = setting.op
+    # All have the dtype that they are to be computed in.
+    with noise.exact_products(x.device):
+        y = None if mean is None else op(x, mean, bias_mean)
+        variance = op(op.square(x.to(var.dtype)), var, bias_var)
+    return draw_output(y, variance, source, setting, with_slope)
+
+
+class LocalFunction(torch.autograd.Function):
+    """`forward` with a backward that computes the squares again.
+
+    With ``d = eps / (2 sqrt(v))`` kept of the output's variance v, and g the gradient of the output::
+
+        grad mean = g x^T,   grad var = (g d) (x^2)^T,   grad x = mean^T g + 2 x (var^T (g d))
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        setting: Setting,
+        x: Tensor,
+        mean: Tensor | None,
+        var: Tensor,
+        bias_mean: Tensor | None,
+        bias_var: Tensor | None,
+        eps: Tensor | None,
+        keys: Tensor | None,
+    ) -> Tensor:
+        """See `forward`."""
+        y, slope = forward(x, mean, var, bias_mean, bias_var, Source(eps, keys), setting, True)
+        ctx.setting = setting
+        ctx.save_for_backward(x, mean, var, bias_var, slope)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Gradients that can be differentiated again."""
+        x, mean, var, bias_var, slope = ctx.saved_tensors
+        op = ctx.setting.op
+        _, wants_x, wants_mean, wants_var, wants_bias_mean, wants_bias_var, _, _ = ctx.needs_input_grad
+        with noise.exact_products(grad.device):
+            wide = x.to(var.dtype)
+            # Not `square`, lest a compiler finds it to be that of the forward pass and keeps it.
+            squares = wide * wide
+            if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+                slope = _slope_again(op, squares, var, bias_var, slope)
+            grad_var = grad.to(var.dtype) * slope.to(var.dtype)
+            from_var, d_var = op.gradients(grad_var, squares, var, (wants_x, wants_var))
+            from_mean, d_mean = None, None
+            if mean is not None:
+                from_mean, d_mean = op.gradients(grad, x, mean, (wants_x, wants_mean))
+            return (
+                None,
+                _input_gradient(x, wide, from_mean, from_var) if wants_x else None,
+                d_mean,
+                d_var,
+                op.bias_gradient(grad) if wants_bias_mean else None,
+                op.bias_gradient(grad_var) if wants_bias_var else None,
+                None,
+                None,
+            )
+
+
+def _input_gradient(x: Tensor, wide: Tensor, from_mean: Tensor | None, from_var: Tensor | None) -> Tensor:
+    assert from_var is not None
+    if from_mean is None:
+        return (2 * wide * from_var).to(x.dtype)
+    if wide.dtype == x.dtype:
+        return torch.addcmul(from_mean, x, from_var, value=2)
+    return from_mean + (2 * wide * from_var).to(x.dtype)
+
+
+def _slope_again(op: LinearOp, squares: Tensor, var: Tensor, bias_var: Tensor | None, slope: Tensor) -> Tensor:
+    """The slope as a function of input and variances, for second derivatives; its noise is taken from the one kept."""
+    variance = noise.full_precision(op(squares, var, bias_var))
+    root = variance.clamp_min(FLOOR).sqrt()
+    return slope_of(variance, root, (2 * root * slope).detach())

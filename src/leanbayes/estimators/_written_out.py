@@ -1,0 +1,45 @@
+"""When the products of a layer are differentiated by our own hand, and in which precision they are computed.
+
+Autograd keeps the input of every product. An estimator computes two from one input, so that by hand only that input has
+to be kept, in the precision of the products, and the other one is computed again.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from leanbayes.ops import LinearOp
+
+
+def writes_gradients(op: LinearOp, x: Tensor) -> bool:
+    """Whether an op can be differentiated by hand here: in reverse mode, outside of `torch.func` and of exports."""
+    if not op.has_gradients or not op.batched(x):
+        return False
+    return reverse_mode_alone() and not torch.compiler.is_exporting()
+
+
+def reverse_mode_alone() -> bool:
+    """Whether there are neither tangents nor the transformations of `torch.func`, for which rules would be missing."""
+    if torch.compiler.is_compiling():
+        return True
+    return forward_ad._current_level < 0 and not torch._C._are_functorch_transforms_active()
+
+
+def wants_gradients(*values: Tensor | None) -> bool:
+    """Whether a backward pass may follow."""
+    return torch.is_grad_enabled() and any(value is not None and value.requires_grad for value in values)
+
+
+def autocast_dtype(x: Tensor) -> torch.dtype | None:
+    """The dtype that autocast computes products with x in, None where it leaves them alone."""
+    device = x.device.type
+    if device == "meta" or not torch.is_autocast_enabled(device) or x.dtype == torch.float64:
+        return None
+    return torch.get_autocast_dtype(device)
+
+
+def cast(value: Tensor | None, dtype: torch.dtype | None) -> Tensor | None:
+    """A tensor in another dtype, where there are both."""
+    return value if value is None or dtype is None else value.to(dtype)
