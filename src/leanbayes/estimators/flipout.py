@@ -6,6 +6,8 @@ from torch import Tensor
 
 from leanbayes._estimator_registry import register_estimator
 from leanbayes.estimators._base import Call
+from leanbayes.estimators._flipout_function import FlipoutFunction, forward
+from leanbayes.estimators._written_out import autocast_dtype, cast, wants_gradients, writes_gradients
 from leanbayes.estimators.weight import apply_draws
 from leanbayes.parameter import RandomParameter
 
@@ -15,23 +17,60 @@ def flipout(call: Call) -> Tensor:
     """``op(x, mean) + (op(x * s_in, dw) + db) * s_out`` (Wen et al. 2018) for noise symmetric around the mean.
 
     Signs are drawn per example and feature, the same at all positions and at every use in a pass, so that one example
-    meets one weight. Indices have no features: rows of a table get the signs of the output alone.
+    meets one weight. Indices have no features: rows of a table get the signs of the output alone. For the backward
+    pass x and the signs are kept; the signed input is computed again.
     """
-    op, x, spec, batch_dim = call.op, call.x, call.spec, call.batch_dim
+    op, spec = call.op, call.spec
     s_in = call.weight.signs(op.in_axis, op.in_features, call.rows, spec)
     s_out = call.weight.signs(op.out_axis, op.out_features, call.rows, spec)
+    deviation = call.weight.deviation(spec.n, spec)
     random_bias = isinstance(call.bias, RandomParameter)
-    noise = apply_draws(
-        op,
-        x if s_in is None else op.scale(x, s_in, batch_dim),
-        call.weight.deviation(spec.n, spec),
-        call.bias.deviation(spec.n, spec) if isinstance(call.bias, RandomParameter) else None,
-        batch_dim,
+    point = call.bias.mean() if isinstance(call.bias, RandomParameter) else call.bias
+    bias_deviation = call.bias.deviation(spec.n, spec) if isinstance(call.bias, RandomParameter) else None
+    mean = None if call.zero_mean else call.weight.mean()
+    by = _by_hand if writes_gradients(op, call.x) else _by_autograd
+    y = by(call, mean, deviation, point, bias_deviation, s_in, s_out)
+    if call.zero_mean and point is not None and not random_bias:
+        return op.add_bias(y, point, call.batch_dim)
+    return y
+
+
+def _by_hand(
+    call: Call,
+    mean: Tensor | None,
+    deviation: Tensor,
+    point: Tensor | None,
+    bias_deviation: Tensor | None,
+    s_in: Tensor | None,
+    s_out: Tensor | None,
+) -> Tensor:
+    """What keeps x and the signs."""
+    low = autocast_dtype(call.x)
+    x = call.x if low is None else call.x.to(low)
+    values = (
+        x,
+        cast(mean, low),
+        deviation.to(x.dtype),
+        None if mean is None else cast(point, low),
+        cast(bias_deviation, x.dtype),
     )
-    y = noise if s_out is None else op.scale(noise, s_out, batch_dim)
+    run = FlipoutFunction.apply if wants_gradients(*values) else forward
+    return run(call.op, call.batch_dim, *values, cast(s_in, x.dtype), cast(s_out, x.dtype))
+
+
+def _by_autograd(
+    call: Call,
+    mean: Tensor | None,
+    deviation: Tensor,
+    point: Tensor | None,
+    bias_deviation: Tensor | None,
+    s_in: Tensor | None,
+    s_out: Tensor | None,
+) -> Tensor:
+    """What any op and any kind of differentiation can do."""
+    op, x, axis = call.op, call.x, call.batch_dim
+    noise = apply_draws(op, x if s_in is None else op.scale(x, s_in, axis), deviation, bias_deviation, axis)
+    y = noise if s_out is None else op.scale(noise, s_out, axis)
     if op.index_input:
         y = y.to(call.weight.dtype)
-    point = call.bias.mean() if isinstance(call.bias, RandomParameter) else call.bias
-    if call.zero_mean:
-        return y if point is None or random_bias else op.add_bias(y, point, batch_dim)
-    return op(x, call.weight.mean(), point) + y
+    return y if mean is None else op(x, mean, point) + y

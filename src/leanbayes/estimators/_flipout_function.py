@@ -1,0 +1,110 @@
+"""Flipout as one function of autograd, which keeps its input and the signs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from leanbayes import noise
+from leanbayes.estimators.weight import apply_draws
+from leanbayes.ops import LinearOp
+
+
+def forward(
+    op: LinearOp,
+    batch_dim: int,
+    x: Tensor,
+    mean: Tensor | None,
+    deviation: Tensor,
+    bias: Tensor | None,
+    bias_deviation: Tensor | None,
+    s_in: Tensor | None,
+    s_out: Tensor | None,
+) -> Tensor:
+    """``op(x, mean, bias) + (op(x * s_in, deviation) + bias_deviation) * s_out``, the first term where there is a mean.
+
+    Args:
+        op: The op.
+        batch_dim: Axis of the rows.
+        x: The input.
+        mean: The mean weight, None to leave it out.
+        deviation: Drawn deviations from it ``[n, *shape]``.
+        bias: ``[out]``, used where there is a mean.
+        bias_deviation: ``[n, out]``.
+        s_in: Signs of the input's features ``[rows, in]``.
+        s_out: Signs of the output's features ``[rows, out]``.
+    """
+    # All have the dtype that they are to be computed in.
+    with noise.exact_products(x.device):
+        signed = x if s_in is None else op.scale(x, s_in, batch_dim)
+        z = apply_draws(op, signed, deviation, bias_deviation, batch_dim)
+        factor = None if s_out is None else op.spread(s_out, z, batch_dim)
+        if mean is None:
+            return z if factor is None else z * factor
+        y = op(x, mean, bias)
+        return y + z if factor is None else torch.addcmul(y, z, factor)
+
+
+class FlipoutFunction(torch.autograd.Function):
+    """`forward` with a backward that signs the input again.
+
+    With g the gradient of the output and ``h = g * s_out``::
+
+        grad mean = g x^T,   grad deviation = h (x * s_in)^T,   grad x = mean^T g + s_in * (deviation^T h)
+
+    The perturbation itself is not needed, as signs have no gradient.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        op: LinearOp,
+        batch_dim: int,
+        x: Tensor,
+        mean: Tensor | None,
+        deviation: Tensor,
+        bias: Tensor | None,
+        bias_deviation: Tensor | None,
+        s_in: Tensor | None,
+        s_out: Tensor | None,
+    ) -> Tensor:
+        """See `forward`."""
+        ctx.op, ctx.batch_dim = op, batch_dim
+        ctx.save_for_backward(x, mean, deviation, s_in, s_out)
+        return forward(op, batch_dim, x, mean, deviation, bias, bias_deviation, s_in, s_out)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Gradients that can be differentiated again."""
+        x, mean, deviation, s_in, s_out = ctx.saved_tensors
+        op, axis = ctx.op, ctx.batch_dim
+        _, _, wants_x, wants_mean, wants_deviation, wants_bias, wants_bias_deviation, _, _ = ctx.needs_input_grad
+        with noise.exact_products(grad.device):
+            signs = None if s_in is None else op.spread(s_in, x, axis)
+            # In another order than `scale` has, lest a compiler finds it to be that of the forward pass and keeps it.
+            signed = x if signs is None else signs * x
+            turned = grad if s_out is None else op.scale(grad, s_out, axis)
+            wanted = wants_x, wants_deviation
+            grad_x, d_deviation = op.stacked_gradients(turned, signed, deviation, wanted, axis)
+            from_mean, d_mean = None, None
+            if mean is not None:
+                from_mean, d_mean = op.gradients(grad, x, mean, (wants_x, wants_mean))
+            return (
+                None,
+                None,
+                None if grad_x is None else _input_gradient(from_mean, grad_x, signs),
+                d_mean,
+                d_deviation,
+                op.bias_gradient(grad) if wants_bias else None,
+                op.stacked_bias_gradient(turned, deviation.shape[0], axis) if wants_bias_deviation else None,
+                None,
+                None,
+            )
+
+
+def _input_gradient(from_mean: Tensor | None, from_deviation: Tensor, signs: Tensor | None) -> Tensor:
+    if from_mean is None:
+        return from_deviation if signs is None else from_deviation * signs
+    return from_mean + from_deviation if signs is None else torch.addcmul(from_mean, from_deviation, signs)
