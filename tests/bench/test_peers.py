@@ -51,3 +51,11 @@ def test_nested_layers_are_replaced():
     assert [type(module) for module in net.modules() if not list(module.children())] == [
         nn.Identity, nn.ReLU, nn.Flatten, nn.Identity,
     ]  # fmt: skip
+
+
+def test_a_network_that_would_stay_partly_plain_is_refused():
+    net = nn.Sequential(nn.LSTM(2, 3), nn.Linear(3, 2))
+    with pytest.raises(ValueError, match="it has no layer in place of LSTM"):
+        replace_layers(net, {nn.Linear: lambda layer: nn.Identity()})
+    assert isinstance(net[1], nn.Linear)
+    replace_layers(net, {nn.Linear: lambda layer: nn.Identity(), nn.LSTM: lambda layer: nn.Identity()})

@@ -21,7 +21,8 @@ from leanbayes.bench.steps import EAGER, Step, contender_step, hand_written_step
 def make_peer(setup: Setup, peer: Peer) -> Adapter:
     """The network of a peer library on the device."""
     x, y = setup.examples(min(setup.batch, 64))
-    return peer.make(Task(setup.net(), setup.place, x, y, DATASET_SIZE))
+    place = setup.place if peer.channels_last else lambda model: model.to(setup.device)
+    return peer.make(Task(setup.net(), place, x, y, DATASET_SIZE))
 
 
 class Ours(Kept):

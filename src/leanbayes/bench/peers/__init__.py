@@ -23,9 +23,11 @@ PEERS: tuple[Peer, ...] = (
     Peer("torch-uncertainty, mean-field", "torch-uncertainty", "mean-field", torch_uncertainty.mean_field),
     Peer("torch-uncertainty, BatchEnsemble", "torch-uncertainty", "batch-ensemble", torch_uncertainty.batch_ensemble),
     Peer("blitz", "blitz-bayesian-pytorch", "mean-field", blitz.make),
-    Peer("torchbnn", "torchbnn", "mean-field", torchbnn.make),
+    Peer("torchbnn", "torchbnn", "mean-field", torchbnn.make, channels_last=False),
     Peer("torch_blue", "torch_blue", "mean-field", torch_blue.make),
-    Peer("laplace-torch, last layer", "laplace-torch", "mean-field", laplace.make, same_family=False),
+    Peer(
+        "laplace-torch, last layer", "laplace-torch", "mean-field", laplace.make, same_family=False, channels_last=False
+    ),
 )
 
 __all__ = ["PEERS", "Adapter", "NotInstalled", "Peer", "Task", "version"]

@@ -59,8 +59,9 @@ class Peer:
         name: What tables call it.
         package: The distribution that it comes in.
         against: The contender of ours that it is compared with.
-        same_family: Whether both are of one posterior family, so that their times can be set against each other.
         make: Builds the network.
+        same_family: Whether both are of one posterior family, so that their times can be set against each other.
+        channels_last: Whether it can take weights in that layout.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Peer:
     against: str
     make: Callable[[Task], Adapter]
     same_family: bool = True
+    channels_last: bool = True
 
 
 def library(name: str) -> Any:
@@ -87,7 +89,15 @@ def version(package: str) -> str | None:
 
 
 def replace_layers(net: nn.Module, makers: Mapping[type[nn.Module], Callable[[Any], nn.Module]]) -> nn.Module:
-    """Put another layer in the place of every one of these types; the network is changed."""
+    """Put another layer in the place of every one of these types; the network is changed.
+
+    Raises:
+        ValueError: Where a layer with weights would stay plain: the network would have another posterior than ours.
+    """
+    for kind in (nn.RNNBase, nn.MultiheadAttention):
+        left = [type(module).__name__ for module in net.modules() if isinstance(module, kind)]
+        if left and left[0] not in [each.__name__ for each in makers]:
+            raise ValueError(f"it has no layer in place of {left[0]}")
     for module in list(net.modules()):
         for name, child in list(module.named_children()):
             if type(child) in makers:
