@@ -71,7 +71,7 @@ def known_layout(weight: Tensor, out_axis: int) -> MatrixLayout:
 
 def memory_order(shape: Sequence[int], stride: Sequence[int]) -> list[int] | None:
     """The axes longer than 1 from the longest steps in memory to the shortest; None where memory has gaps."""
-    order = sorted((axis for axis in range(len(shape)) if shape[axis] > 1), key=lambda axis: -stride[axis])
+    order = sorted([axis for axis in range(len(shape)) if shape[axis] > 1], key=lambda axis: -stride[axis])
     step = 1
     for axis in reversed(order):
         if stride[axis] != step:
@@ -85,7 +85,7 @@ def _period(shape: Sequence[int], rest: list[int]) -> int | None:
     start = rest.index(min(rest)) if rest else 0
     if rest[start:] + rest[:start] != sorted(rest):
         return None
-    return 1 if start == 0 else math.prod(shape[axis] for axis in rest[start:])
+    return 1 if start == 0 else math.prod([shape[axis] for axis in rest[start:]])
 
 
 def same_layout(first: Tensor, second: Tensor) -> bool:

@@ -7,24 +7,68 @@ import math
 import torch
 from torch import Tensor
 
+from leanbayes import noise
 from leanbayes._sampling import Sampling
+from leanbayes.kernels._dispatch import fused
 from leanbayes.noise import full_precision
 from leanbayes.posteriors._base import Elementwise, Moments
 
+# Elements from which on a weight is worth a kernel of its own.
+_FEWEST = 4096
+
 
 class GaussianPosterior(Elementwise):
-    """Independent elements N(loc, scale^2)."""
+    """Independent elements N(loc, scale^2).
+
+    A family for which there are kernels says so by `fits_kernels` and gives `fused_draws` and `fused_kl`; they serve
+    large weights where `kernels` are there, with other noise from the same seed.
+
+    Attributes:
+        narrow: Whether a kernel may draw in the dtype of autocast, as for what is multiplied in that dtype.
+    """
 
     offers = frozenset({"draws", "symmetric", "moments"})
     gaussian = True
+    narrow: bool = False
 
     def std(self) -> Tensor:
         """Standard deviation of each element."""
         return self.scale().expand(self.shape)
 
+    def rsample(self, n: int, spec: Sampling) -> Tensor:
+        """See `Posterior`."""
+        return self._draws(n, spec, True) if self._has_kernels(n, spec) else super().rsample(n, spec)
+
     def deviation(self, n: int, spec: Sampling) -> Tensor:
         """See `Posterior`."""
+        if self._has_kernels(n, spec):
+            return self._draws(n, spec, False)
         return self.scale_for(spec) * self.draw_noise((n, *self.shape), self.loc, spec)
+
+    def fits_kernels(self) -> bool:
+        """Whether `fused_draws` and `fused_kl` can take its parameters as they lie in memory."""
+        return False
+
+    def fused_draws(self, keys: Tensor, with_loc: bool, dtype: torch.dtype) -> Tensor:
+        """Draws ``[n, *shape]``, less the mean or not, by a kernel whose noise the keys ``[n]`` determine."""
+        raise NotImplementedError
+
+    def fused_kl(self, centre: Tensor | float, std: float) -> Tensor:
+        """The divergence from N(centre, std^2), summed, by a kernel."""
+        raise NotImplementedError
+
+    def is_fused(self) -> bool:
+        """Whether kernels are there for it, and worth their launch."""
+        return self.loc.numel() >= _FEWEST and fused(self.loc) and self.fits_kernels()
+
+    def _has_kernels(self, n: int, spec: Sampling) -> bool:
+        return self.is_fused() and (spec.streams is None or len(spec.streams) == n)
+
+    def _draws(self, n: int, spec: Sampling, with_loc: bool) -> Tensor:
+        device = self.loc.device.type
+        narrow = self.narrow and torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if narrow else torch.float32
+        return self.fused_draws(noise.keys(n, self.loc, spec), with_loc, dtype)
 
     def moments(self) -> Moments:
         """See `Posterior`."""

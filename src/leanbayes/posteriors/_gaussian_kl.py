@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from leanbayes.kernels._layout import same_layout
 from leanbayes.noise import full_precision
 from leanbayes.posteriors._divergence import MONTE_CARLO_DRAWS, monte_carlo_kl, register_kl
 from leanbayes.posteriors._gaussian import GaussianPosterior
@@ -23,6 +24,8 @@ _TINY_DF = 1e-12
 
 @register_kl(GaussianPosterior, NormalPrior)
 def _normal(q: GaussianPosterior, p: NormalPrior) -> Tensor:
+    if q.is_fused() and (not isinstance(p.mean, Tensor) or same_layout(q.loc, p.mean)):
+        return q.fused_kl(p.mean, p.std)
     std = q.std()
     mean = full_precision(q.loc)
     squares = (std.square() + (mean - p.mean).square()) / (2 * p.std**2)

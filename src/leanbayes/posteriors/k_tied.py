@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from leanbayes._checks import check_choice, check_count, check_positive
 from leanbayes._registry import register_posterior
 from leanbayes.groups import ComponentGroup
+from leanbayes.kernels.gaussian_kl import tied_kl
+from leanbayes.kernels.weight_sample import tied_draws, tied_fit
 from leanbayes.noise import exact_products, full_precision
 from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Posterior
@@ -22,6 +24,8 @@ from leanbayes.priors import Normal, Prior
 
 # Noise on the initial log factors, without which the k columns would stay equal (Swiatkowski et al. 2020).
 _INIT_NOISE = 0.1
+# Up to this rank compilers are given outer products, which they compute where the matrix is used, and no matrix.
+_FEW_RANKS = 8
 
 
 class KTiedPosterior(GaussianPosterior):
@@ -34,11 +38,13 @@ class KTiedPosterior(GaussianPosterior):
         rank: Number k of columns of u and v.
         init_std: Initial standard deviation, on average.
         out_axis: Axis of the output features.
+        narrow: See `GaussianPosterior`.
     """
 
-    def __init__(self, value: Tensor, rank: int, init_std: float, out_axis: int = 0) -> None:
+    def __init__(self, value: Tensor, rank: int, init_std: float, out_axis: int = 0, narrow: bool = False) -> None:
         super().__init__(value)
         self.out_axis = out_axis
+        self.narrow = narrow
         rows = self.loc.shape[out_axis]
         columns = self.loc.numel() // rows
         start = 0.5 * (math.log(init_std) - math.log(rank))
@@ -50,17 +56,41 @@ class KTiedPosterior(GaussianPosterior):
 
     def scale(self) -> Tensor:
         """See `Elementwise`."""
-        with exact_products(self.loc.device):
-            matrix = full_precision(self.log_u).exp() @ full_precision(self.log_v).exp().mT  # [out, rest]
+        matrix = _product(full_precision(self.log_u).exp(), full_precision(self.log_v).exp())
         shape = list(self.loc.shape)
         out = shape.pop(self.out_axis)
         return matrix.view(out, *shape).movedim(0, self.out_axis)
+
+    def fits_kernels(self) -> bool:
+        """See `GaussianPosterior`; a subclass may compute something else."""
+        return type(self) is KTiedPosterior and tied_fit(self.loc, self.log_u, self.out_axis)
+
+    def fused_draws(self, keys: Tensor, with_loc: bool, dtype: torch.dtype) -> Tensor:
+        """See `GaussianPosterior`."""
+        return tied_draws(
+            self.loc, self.log_u, self.log_v, keys, out_axis=self.out_axis, with_loc=with_loc, dtype=dtype
+        )
+
+    def fused_kl(self, centre: Tensor | float, std: float) -> Tensor:
+        """See `GaussianPosterior`."""
+        return tied_kl(self.loc, self.log_u, self.log_v, centre, std, self.out_axis)
 
     @torch.no_grad()
     def silence_(self) -> None:
         """See `Posterior`."""
         self.log_u.fill_(SILENT)
         self.log_v.fill_(SILENT)
+
+
+def _product(u: Tensor, v: Tensor) -> Tensor:
+    """``u @ v.T`` ``[out, rest]``."""
+    if torch.compiler.is_compiling() and u.shape[1] <= _FEW_RANKS:
+        matrix = u[:, :1] * v[:, 0]
+        for j in range(1, u.shape[1]):
+            matrix = matrix + u[:, j : j + 1] * v[:, j]
+        return matrix
+    with exact_products(u.device):
+        return u @ v.mT
 
 
 @register_posterior("KTied")
@@ -95,7 +125,9 @@ class KTied(Method):
 
     def build(self, value: Tensor, op: LinearOp | None, group: ComponentGroup | None = None) -> Posterior:
         """See `Method`."""
-        return KTiedPosterior(value, self.rank, self.init_std, 0 if op is None else op.out_axis)
+        if op is None:
+            return KTiedPosterior(value, self.rank, self.init_std)
+        return KTiedPosterior(value, self.rank, self.init_std, op.out_axis, narrow=not op.index_input)
 
     def build_bias(self, value: Tensor, group: ComponentGroup | None = None) -> Posterior | None:
         """See `Method`."""

@@ -14,7 +14,7 @@ from torch.library import custom_op
 
 from leanbayes.kernels._autograd import first_order_only
 from leanbayes.kernels._dispatch import fused
-from leanbayes.kernels._layout import empty_draws, known_layout, laid_out, matrix_layout, same_layout
+from leanbayes.kernels._layout import MOST_ELEMENTS, empty_draws, known_layout, laid_out, matrix_layout, same_layout
 from leanbayes.kernels.weight_sample.reference import free_draws_reference, tied_draws_reference
 from leanbayes.kernels.weight_sample.triton import draw_free, draw_tied, free_slopes, tied_slopes
 
@@ -31,7 +31,7 @@ def tied_fit(loc: Tensor, log_u: Tensor, out_axis: int) -> bool:
 
 def free_fit(loc: Tensor, raw_std: Tensor) -> bool:
     """Whether `free_draws` can take a weight: both tensors lie alike in memory, without gaps."""
-    return matrix_layout(loc.shape, loc.stride(), 0) is not None and same_layout(loc, raw_std)
+    return 0 < loc.numel() <= MOST_ELEMENTS and same_layout(loc, raw_std)
 
 
 def tied_draws(
