@@ -28,7 +28,15 @@ from leanbayes.reproduce.page import results_page
 from leanbayes.reproduce.result import HOLDS, on_generated_data, published, read_result, spread
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/index.md", "docs/methods.md", "docs/results.md", "docs/speed.md", "docs/variance-layers.md")
+PAGES = (
+    "README.md",
+    "docs/index.md",
+    "docs/methods.md",
+    "docs/quantization.md",
+    "docs/results.md",
+    "docs/speed.md",
+    "docs/variance-layers.md",
+)
 
 # What each system looks like on a ResNet-18 with 1000 classes: text, method, selector.
 RESNET18 = [
@@ -371,7 +379,47 @@ def _published_number(row: dict[str, Any]) -> float | None:
     return found
 
 
+INT8 = "results/bench-int8-cpu.json"
+
+
+def int8_table() -> str:
+    """What eight bits cost networks that were trained on the digits."""
+    data = json.loads((ROOT / INT8).read_text())
+    metrics = {"nll": ("NLL", "{:.4f}"), "accuracy": ("accuracy", "{:.2%}"), "ece": ("ECE", "{:.4f}")}
+    titles = [title for title, _ in metrics.values()]
+    lines = [f"| network | {' | '.join(titles)} | bytes | time |", "|---|" + "---:|" * (len(titles) + 2)]
+    for row in data["digits"]:
+        pairs = [(row["float32"][name], row["int8"][name], form) for name, (_, form) in metrics.items()]
+        cells = [" → ".join(form.format(statistics.fmean(kind)) for kind in (a, b)) for a, b, form in pairs]
+        cells += [f"{row['bytes_int8'] / row['bytes_float32']:.2f}x", f"{row['int8_over_float32']:.2f}x"]
+        lines.append(f"| {row['name']} | {' | '.join(cells)} |")
+    first = data["digits"][0]
+    seeds = f"means over the seeds {', '.join(map(str, data['seeds']))}"
+    lines += ["", f"{first['examples']} test images, {first['samples']} samples, {seeds}. {_int8_source(data)}"]
+    return "\n".join(lines)
+
+
+def int8_layers_table() -> str:
+    """Times of rank-1 layers in eight bits and in bfloat16 over those in float32."""
+    data = json.loads((ROOT / INT8).read_text())
+    lines = ["| layer | rows | int8 | bfloat16 | bytes |", "|---|---:|---:|---:|---:|"]
+    for row in data["rows"]:
+        times = [f"{row[f'{kind}_over_float32']:.2f}x" for kind in ("int8", "bfloat16")]
+        size = row["bytes_int8"] / row["bytes_float32"]
+        lines.append(f"| {row['name']} | {row['batch']} | {' | '.join(times)} | {size:.2f}x |")
+    return "\n".join([*lines, "", _int8_source(data)])
+
+
+def _int8_source(data: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in data["versions"].items())
+    products = "with" if data["int8_products"] else "without"
+    machine = f"{data['device']} {products} int8 products"
+    return f"`{data['command']}`, {data['date']}, {machine}, {versions}. Source: `{INT8}`."
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "int8": int8_table,
+    "int8-layers": int8_layers_table,
     "resnet18": resnet18_table,
     "digits": digits_table,
     "results": results,
