@@ -91,6 +91,26 @@ class TestConv3dReplicate(SpatialSuite):
         return nn.Conv3d(2, 2, (1, 2, 2), padding=(0, 1, 1), padding_mode="replicate", stride=(1, 1, 2))
 
 
+class TestConvWithSymmetricSamePadding(SpatialSuite):
+    size = (4, 5)
+
+    def make_module(self):
+        return nn.Conv2d(2, 3, (3, 2), dilation=(1, 2), padding="same")
+
+    def test_its_gradients_are_written_out(self):
+        assert op_for(self.make_module()).has_gradients
+
+
+class TestConvWithLopsidedSamePadding(SpatialSuite):
+    size = (4, 5)
+
+    def make_module(self):
+        return nn.Conv2d(2, 3, (3, 2), padding="same")
+
+    def test_its_gradients_are_left_to_autograd(self):
+        assert not op_for(self.make_module()).has_gradients
+
+
 class TestConvTranspose1d(SpatialSuite):
     size = (3,)
 

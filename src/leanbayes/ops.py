@@ -91,6 +91,10 @@ class LinearOp(ABC):
         """Whether `gradients` and `output_shape` are written out, so that a caller may decide what is kept for them."""
         return False
 
+    def flat(self, x: Tensor) -> Tensor:
+        """The input as its product takes it: vectors in rows for a matrix product."""
+        return x
+
     def output_shape(self, x: Tensor, weight: Tensor) -> tuple[int, ...]:
         """Shape of ``op(x, weight)``."""
         raise NotImplementedError
@@ -221,6 +225,10 @@ class Dense(LinearOp):
         """See `LinearOp`."""
         return True
 
+    def flat(self, x: Tensor) -> Tensor:
+        """See `LinearOp`."""
+        return _rows(x)
+
     def output_shape(self, x: Tensor, weight: Tensor) -> tuple[int, ...]:
         """See `LinearOp`."""
         return (*x.shape[:-1], weight.shape[self.out_axis])
@@ -234,6 +242,8 @@ class Dense(LinearOp):
         self, grad: Tensor, x: Tensor, weight: Tensor, wanted: tuple[bool, bool], batch_dim: int = 0
     ) -> Gradients:
         """See `LinearOp`; batched matrix products for all samples."""
+        if weight.shape[0] == 1:
+            return super().stacked_gradients(grad, x, weight, wanted, batch_dim)
         flat, flat_grad = (_samples(each, weight.shape[0], batch_dim) for each in (x, grad))
         grad_x = torch.bmm(flat_grad, self._matrix(weight).mT) if wanted[0] else None
         return (

@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 
 from leanbayes import noise
+from leanbayes.estimators._written_out import flat_as
 from leanbayes.estimators.weight import apply_draws
 from leanbayes.ops import LinearOp
 
 
 def forward(
     op: LinearOp,
+    shape: torch.Size,
     batch_dim: int,
     x: Tensor,
     mean: Tensor | None,
@@ -27,8 +29,9 @@ def forward(
 
     Args:
         op: The op.
-        batch_dim: Axis of the rows.
-        x: The input.
+        shape: Shape of the input.
+        batch_dim: Axis of its rows.
+        x: The input, or a flat view of it.
         mean: The mean weight, None to leave it out.
         deviation: Drawn deviations from it ``[n, *shape]``.
         bias: ``[out]``, used where there is a mean.
@@ -38,12 +41,13 @@ def forward(
     """
     # All have the dtype that they are to be computed in.
     with noise.exact_products(x.device):
-        signed = x if s_in is None else op.scale(x, s_in, batch_dim)
+        viewed = x.view(shape)
+        signed = viewed if s_in is None else op.scale(viewed, s_in, batch_dim)
         z = apply_draws(op, signed, deviation, bias_deviation, batch_dim)
         factor = None if s_out is None else op.spread(s_out, z, batch_dim)
         if mean is None:
             return z if factor is None else z * factor
-        y = op(x, mean, bias)
+        y = op(x, mean, bias).view(z.shape)
         return y + z if factor is None else torch.addcmul(y, z, factor)
 
 
@@ -61,6 +65,7 @@ class FlipoutFunction(torch.autograd.Function):
     def forward(
         ctx: Any,
         op: LinearOp,
+        shape: torch.Size,
         batch_dim: int,
         x: Tensor,
         mean: Tensor | None,
@@ -71,30 +76,32 @@ class FlipoutFunction(torch.autograd.Function):
         s_out: Tensor | None,
     ) -> Tensor:
         """See `forward`."""
-        ctx.op, ctx.batch_dim = op, batch_dim
+        ctx.op, ctx.shape, ctx.batch_dim = op, shape, batch_dim
         ctx.save_for_backward(x, mean, deviation, s_in, s_out)
-        return forward(op, batch_dim, x, mean, deviation, bias, bias_deviation, s_in, s_out)
+        return forward(op, shape, batch_dim, x, mean, deviation, bias, bias_deviation, s_in, s_out)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Gradients that can be differentiated again."""
         x, mean, deviation, s_in, s_out = ctx.saved_tensors
         op, axis = ctx.op, ctx.batch_dim
-        _, _, wants_x, wants_mean, wants_deviation, wants_bias, wants_bias_deviation, _, _ = ctx.needs_input_grad
+        _, _, _, wants_x, wants_mean, wants_deviation, wants_bias, wants_bias_deviation, _, _ = ctx.needs_input_grad
         with noise.exact_products(grad.device):
-            signs = None if s_in is None else op.spread(s_in, x, axis)
+            viewed = x.view(ctx.shape)
+            signs = None if s_in is None else op.spread(s_in, viewed, axis)
             # In another order than `scale` has, lest a compiler finds it to be that of the forward pass and keeps it.
-            signed = x if signs is None else signs * x
+            signed = viewed if signs is None else signs * viewed
             turned = grad if s_out is None else op.scale(grad, s_out, axis)
             wanted = wants_x, wants_deviation
             grad_x, d_deviation = op.stacked_gradients(turned, signed, deviation, wanted, axis)
             from_mean, d_mean = None, None
             if mean is not None:
-                from_mean, d_mean = op.gradients(grad, x, mean, (wants_x, wants_mean))
+                from_mean, d_mean = op.gradients(flat_as(op, x, grad), x, mean, (wants_x, wants_mean))
             return (
                 None,
                 None,
-                None if grad_x is None else _input_gradient(from_mean, grad_x, signs),
+                None,
+                None if grad_x is None else _input_gradient(from_mean, grad_x, signs).reshape(x.shape),
                 d_mean,
                 d_deviation,
                 op.bias_gradient(grad) if wants_bias else None,
@@ -107,4 +114,5 @@ class FlipoutFunction(torch.autograd.Function):
 def _input_gradient(from_mean: Tensor | None, from_deviation: Tensor, signs: Tensor | None) -> Tensor:
     if from_mean is None:
         return from_deviation if signs is None else from_deviation * signs
+    from_mean = from_mean.view(from_deviation.shape)
     return from_mean + from_deviation if signs is None else torch.addcmul(from_mean, from_deviation, signs)

@@ -8,14 +8,24 @@ import torch
 from torch import Tensor
 
 from leanbayes import noise
+from leanbayes.estimators._written_out import flat_as
 from leanbayes.kernels.local_epilogue import FLOOR, epilogue, local_epilogue, slope_of
 from leanbayes.ops import LinearOp
 
 
 class Setting(NamedTuple):
-    """What is no tensor: the op, the axis of the rows, the output's dtype, whether each sample has a key of its own."""
+    """What is no tensor.
+
+    Attributes:
+        op: The op.
+        shape: The output's shape; where the input is given flat, so are products.
+        batch_dim: Axis of the rows.
+        dtype: The output's dtype.
+        by_sample: Whether each sample has a key of its own.
+    """
 
     op: LinearOp
+    shape: tuple[int, ...]
     batch_dim: int
     dtype: torch.dtype
     by_sample: bool
@@ -58,8 +68,8 @@ def forward(
     op = setting.op
     # All have the dtype that they are to be computed in.
     with noise.exact_products(x.device):
-        y = None if mean is None else op(x, mean, bias_mean)
-        variance = op(op.square(x.to(var.dtype)), var, bias_var)
+        y = None if mean is None else op(x, mean, bias_mean).view(setting.shape)
+        variance = op(op.square(x.to(var.dtype)), var, bias_var).view(setting.shape)
     return draw_output(y, variance, source, setting, with_slope)
 
 
@@ -94,6 +104,7 @@ class LocalFunction(torch.autograd.Function):
         """Gradients that can be differentiated again."""
         x, mean, var, bias_var, slope = ctx.saved_tensors
         op = ctx.setting.op
+        grad, slope = flat_as(op, x, grad), flat_as(op, x, slope)
         _, wants_x, wants_mean, wants_var, wants_bias_mean, wants_bias_var, _, _ = ctx.needs_input_grad
         with noise.exact_products(grad.device):
             wide = x.to(var.dtype)

@@ -32,6 +32,17 @@ def wants_gradients(*values: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(value is not None and value.requires_grad for value in values)
 
 
+def to_keep(op: LinearOp, x: Tensor) -> Tensor:
+    """The input in the shape in which it is kept."""
+    # A compiler keeps what a product takes. What another product takes must follow from that, or it is kept too.
+    return op.flat(x) if torch.compiler.is_compiling() else x
+
+
+def flat_as(op: LinearOp, x: Tensor, value: Tensor) -> Tensor:
+    """An output or its gradient, flat where the input is."""
+    return value if value.dim() == x.dim() else op.flat(value)
+
+
 def autocast_dtype(x: Tensor) -> torch.dtype | None:
     """The dtype that autocast computes products with x in, None where it leaves them alone."""
     device = x.device.type

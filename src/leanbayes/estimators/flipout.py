@@ -7,12 +7,12 @@ from torch import Tensor
 from leanbayes._estimator_registry import register_estimator
 from leanbayes.estimators._base import Call
 from leanbayes.estimators._flipout_function import FlipoutFunction, forward
-from leanbayes.estimators._written_out import autocast_dtype, cast, wants_gradients, writes_gradients
+from leanbayes.estimators._written_out import autocast_dtype, cast, to_keep, wants_gradients, writes_gradients
 from leanbayes.estimators.weight import apply_draws
 from leanbayes.parameter import RandomParameter
 
 
-@register_estimator("flipout", needs="symmetric", draws_weight=True, preference=2)
+@register_estimator("flipout", needs="symmetric", draws_weight=True, sharing="weight", preference=2)
 def flipout(call: Call) -> Tensor:
     """``op(x, mean) + (op(x * s_in, dw) + db) * s_out`` (Wen et al. 2018) for noise symmetric around the mean.
 
@@ -48,14 +48,14 @@ def _by_hand(
     low = autocast_dtype(call.x)
     x = call.x if low is None else call.x.to(low)
     values = (
-        x,
+        to_keep(call.op, x),
         cast(mean, low),
         deviation.to(x.dtype),
         None if mean is None else cast(point, low),
         cast(bias_deviation, x.dtype),
     )
     run = FlipoutFunction.apply if wants_gradients(*values) else forward
-    return run(call.op, call.batch_dim, *values, cast(s_in, x.dtype), cast(s_out, x.dtype))
+    return run(call.op, x.shape, call.batch_dim, *values, cast(s_in, x.dtype), cast(s_out, x.dtype))
 
 
 def _by_autograd(

@@ -15,6 +15,7 @@ from leanbayes.estimators._written_out import (
     autocast_dtype,
     cast,
     reverse_mode_alone,
+    to_keep,
     wants_gradients,
     writes_gradients,
 )
@@ -50,10 +51,11 @@ def _by_hand(call: Call, mean: Tensor | None, var: Tensor, bias_mean: Tensor | N
     # float16 has no room for squares, and without autocast variances are asked for in full.
     wide = low if low == torch.bfloat16 else noise.compute_dtype(x.dtype)
     var, bias_var = var.to(wide), cast(bias_var, wide)
-    setting = _setting(call, x.dtype)
-    source = _source(call, call.op.output_shape(x, var), var)
+    shape = call.op.output_shape(x, var)
+    setting = _setting(call, shape, x.dtype)
+    source = _source(call, shape, var)
     if wants_gradients(x, mean, var, bias_mean, bias_var):
-        return LocalFunction.apply(setting, x, mean, var, bias_mean, bias_var, *source)
+        return LocalFunction.apply(setting, to_keep(call.op, x), mean, var, bias_mean, bias_var, *source)
     return forward(x, mean, var, bias_mean, bias_var, source, setting, False)[0]
 
 
@@ -63,14 +65,15 @@ def _by_autograd(
     """What any op and any kind of differentiation can do."""
     variance = _variance(call.op, call.x, var, bias_var)
     y = None if mean is None else call.op(call.x, mean, bias_mean)
-    setting = _setting(call, _output_dtype(call.x, call.op, call.weight) if y is None else y.dtype)
+    dtype = _output_dtype(call.x, call.op, call.weight) if y is None else y.dtype
+    setting = _setting(call, variance.shape, dtype)
     source = _source(call, variance.shape, variance)
     # Of an expression in torch's own functions autograd finds the slope by itself.
     return draw_output(y, variance, source, setting, source.keys is not None and torch.is_grad_enabled())[0]
 
 
-def _setting(call: Call, dtype: torch.dtype) -> Setting:
-    return Setting(call.op, call.batch_dim, dtype, call.spec.streams is not None)
+def _setting(call: Call, shape: tuple[int, ...], dtype: torch.dtype) -> Setting:
+    return Setting(call.op, shape, call.batch_dim, dtype, call.spec.streams is not None)
 
 
 def _source(call: Call, shape: Sequence[int], like: Tensor) -> Source:

@@ -75,4 +75,4 @@ def _pair(radius_word: Tensor, angle_word: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _laid_out(fours: list[Tensor], count: int) -> Tensor:
-    return torch.stack(fours, -1).flatten(1)[:, :count]
+    return torch.stack(fours, -1).flatten(1)[:, :count].contiguous()

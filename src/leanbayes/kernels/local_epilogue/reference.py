@@ -20,7 +20,7 @@ def local_epilogue_reference(
 ) -> tuple[Tensor, Tensor]:
     """See `leanbayes.kernels.local_epilogue.local_epilogue`."""
     y, slope = outputs_like(var if mean is None else mean, keys.shape[0], dtype, with_slope)
-    flat = philox_normal_reference(keys, y.numel() // keys.shape[0]).reshape(-1)
+    flat = philox_normal_reference(keys, y.numel() // keys.shape[0]).flatten()
     eps = flat.as_strided(y.shape, y.stride())  # position by position in memory
     drawn, drawn_slope = epilogue(mean, var, eps, dtype, with_slope)
     y.copy_(drawn)
