@@ -101,14 +101,9 @@ class TestConvWithSymmetricSamePadding(SpatialSuite):
         assert op_for(self.make_module()).has_gradients
 
 
-class TestConvWithLopsidedSamePadding(SpatialSuite):
-    size = (4, 5)
-
-    def make_module(self):
-        return nn.Conv2d(2, 3, (3, 2), padding="same")
-
-    def test_its_gradients_are_left_to_autograd(self):
-        assert not op_for(self.make_module()).has_gradients
+def test_gradients_of_what_is_padded_first_are_left_to_autograd():
+    assert not op_for(nn.Conv2d(2, 3, (3, 2), padding="same")).has_gradients
+    assert not op_for(nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect")).has_gradients
 
 
 class TestConvTranspose1d(SpatialSuite):
