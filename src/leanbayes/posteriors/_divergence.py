@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes._sampling import current_sampling
+from leanbayes.noise import exact_products
 from leanbayes.posteriors._base import Posterior
 from leanbayes.priors._base import Prior
 
@@ -97,6 +98,7 @@ def kl_divergence(q: Posterior, p: Prior | None, *, constant: bool | None = None
 
 def monte_carlo_kl(q: Posterior, p: Prior, draws: int) -> Tensor:
     """E_q[log q - log p] by `draws` reparameterised draws of the whole tensor, less what the prior leaves out."""
-    w = q.rsample(draws, current_sampling().source(draws))
+    with exact_products(next(q.parameters()).device):
+        w = q.rsample(draws, current_sampling().source(draws))
     proper = (q.joint_log_prob(w) - p.log_prob(w).flatten(1).sum(1)).mean()
     return proper - p.left_out() * q.shape.numel()

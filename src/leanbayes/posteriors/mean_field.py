@@ -12,6 +12,8 @@ from torch import Tensor
 from leanbayes._checks import check_choice, check_positive
 from leanbayes._registry import register_posterior
 from leanbayes.groups import ComponentGroup
+from leanbayes.kernels.gaussian_kl import free_kl
+from leanbayes.kernels.weight_sample import free_draws, free_fit
 from leanbayes.noise import full_precision
 from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Posterior, initial_raw
@@ -29,15 +31,29 @@ class MeanFieldPosterior(GaussianPosterior):
     Args:
         value: The mean.
         init_std: Initial standard deviation.
+        narrow: See `GaussianPosterior`.
     """
 
-    def __init__(self, value: Tensor, init_std: float) -> None:
+    def __init__(self, value: Tensor, init_std: float, narrow: bool = False) -> None:
         super().__init__(value)
         self.raw_std = initial_raw(self.loc, init_std)
+        self.narrow = narrow
 
     def scale(self) -> Tensor:
         """See `Elementwise`."""
         return F.softplus(full_precision(self.raw_std))
+
+    def fits_kernels(self) -> bool:
+        """See `GaussianPosterior`; a subclass may compute something else."""
+        return type(self) is MeanFieldPosterior and free_fit(self.loc, self.raw_std)
+
+    def fused_draws(self, keys: Tensor, with_loc: bool, dtype: torch.dtype) -> Tensor:
+        """See `GaussianPosterior`."""
+        return free_draws(self.loc, self.raw_std, keys, with_loc=with_loc, dtype=dtype)
+
+    def fused_kl(self, centre: Tensor | float, std: float) -> Tensor:
+        """See `GaussianPosterior`."""
+        return free_kl(self.loc, self.raw_std, centre, std)
 
     @torch.no_grad()
     def silence_(self) -> None:
@@ -74,7 +90,7 @@ class MeanField(Method):
 
     def build(self, value: Tensor, op: LinearOp | None, group: ComponentGroup | None = None) -> Posterior:
         """See `Method`."""
-        return MeanFieldPosterior(value, self.init_std)
+        return MeanFieldPosterior(value, self.init_std, narrow=op is not None and not op.index_input)
 
     def build_bias(self, value: Tensor, group: ComponentGroup | None = None) -> Posterior | None:
         """See `Method`."""

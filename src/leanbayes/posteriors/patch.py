@@ -13,6 +13,8 @@ from leanbayes._checks import check_choice, check_count, check_positive
 from leanbayes._registry import register_posterior
 from leanbayes._sampling import Sampling, current_frame
 from leanbayes.groups import ComponentGroup
+from leanbayes.kernels._dispatch import fused
+from leanbayes.kernels.patch_choice import chosen, fits
 from leanbayes.noise import exact_products, full_precision
 from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Posterior
@@ -20,6 +22,9 @@ from leanbayes.posteriors._divergence import register_kl
 from leanbayes.posteriors._learned_choice import LearnedChoice, counts
 from leanbayes.posteriors._method import Method
 from leanbayes.priors import HeNormal, Normal, NormalPrior, Pretrained, Prior
+
+# Elements from which on a parameter is worth a kernel of its own.
+_FEWEST = 4096
 
 
 class PatchGroup(ComponentGroup):
@@ -121,7 +126,8 @@ class PatchPosterior(Posterior):
         if fixed is not None:
             return full_precision(self.copies)[fixed]
         if group.per_element:
-            return self.take(group.choose((n, *self.shape), self.copies, spec), spec)
+            drawn = _fused_choice(self.copies, group, n, spec)
+            return self.take(group.choose((n, *self.shape), self.copies, spec), spec) if drawn is None else drawn
         return self.take(group.once(n, lambda: group.choose((n,), self.copies, spec)), spec)
 
     def take(self, index: Tensor, spec: Sampling) -> Tensor:
@@ -150,6 +156,14 @@ class PatchPosterior(Posterior):
     def silence_(self) -> None:
         """See `Posterior`."""
         self.copies.copy_(self.mean().expand_as(self.copies))
+
+
+def _fused_choice(copies: Tensor, group: PatchGroup, n: int, spec: Sampling) -> Tensor | None:
+    """Draws ``[n, *shape]`` with a copy per element from ``[K, *shape]`` by a kernel, None where it does not serve."""
+    few = copies.shape[1:].numel() < _FEWEST or (spec.streams is not None and len(spec.streams) != n)
+    if few or group.logits is not None or not fused(copies) or not fits(copies):
+        return None
+    return chosen(copies, group.probs(copies), noise.keys(n, copies, spec))
 
 
 @register_kl(PatchPosterior, NormalPrior)
