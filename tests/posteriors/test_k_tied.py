@@ -88,3 +88,16 @@ def test_autocast_leaves_deviations_in_full_precision(dtype):
         model(x)
         assert torch.equal(model.weight.posterior.std(), wanted)
         assert lb.kl(model).dtype == torch.float32
+
+
+@pytest.mark.parametrize("rank", [1, 2, 5, 9])
+def test_compilers_are_given_the_same_matrix(rank):
+    torch._dynamo.reset()
+    posterior = KTiedPosterior(torch.zeros(3, 11, 4), rank, 0.1, out_axis=1).double()
+    weights = torch.randn(3, 11, 4, dtype=torch.float64)
+    found = torch.compile(lambda: (weights * posterior.std()).sum(), fullgraph=True, backend="aot_eager")()
+    expected = (weights * posterior.std()).sum()
+    torch.testing.assert_close(found, expected)
+    factors = (posterior.log_u, posterior.log_v)
+    for ours, plain in zip(torch.autograd.grad(found, factors), torch.autograd.grad(expected, factors), strict=True):
+        torch.testing.assert_close(ours, plain)

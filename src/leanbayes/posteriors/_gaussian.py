@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,6 +61,10 @@ class GaussianPosterior(Elementwise):
     def is_fused(self) -> bool:
         """Whether kernels are there for it, and worth their launch."""
         return self.loc.numel() >= _FEWEST and fused(self.loc) and self.fits_kernels()
+
+    def join_key(self) -> tuple[Any, ...] | None:
+        """See `Posterior`; a weight that has kernels is not copied beside others."""
+        return None if self.is_fused() else super().join_key()
 
     def _has_kernels(self, n: int, spec: Sampling) -> bool:
         return self.is_fused() and (spec.streams is None or len(spec.streams) == n)
