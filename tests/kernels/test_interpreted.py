@@ -10,7 +10,14 @@ import pytest
 
 from leanbayes.kernels._dispatch import interpreted
 
-FILES = ["test_weight_sample.py", "test_gaussian_kl.py", "test_patch_choice.py", "test_posteriors.py"]
+FILES = [
+    "test_weight_sample.py",
+    "test_gaussian_kl.py",
+    "test_patch_choice.py",
+    "test_philox.py",
+    "test_local_epilogue.py",
+    pytest.param("test_posteriors.py", marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.skipif(interpreted(), reason="this is the other process")

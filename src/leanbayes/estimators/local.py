@@ -29,7 +29,8 @@ def local(call: Call) -> Tensor:
     """``op(x, mean) + sqrt(op(x^2, var)) * e`` (Kingma et al. 2015), exact for one vector and a Gaussian weight.
 
     Every output element gets its own noise: on sequences and images one example then meets another weight at each
-    position, so the joint distribution of its outputs is approximated. No weight is drawn that could be used again.
+    position, so the joint distribution of its outputs is approximated. No weight is drawn that could be used again. For
+    the backward pass x and one tensor of the output's size are kept; the squares are computed again.
     """
     op, weight = call.op, call.weight
     moments = weight.moments()
