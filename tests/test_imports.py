@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parents[1] / "src/leanbayes"
 ORDER = [
     ("_version", "_checks", "_registry", "_estimator_registry", "_inputs", "_rows", "_owners"),
     ("_sampling", "noise"),
-    ("kernels",),
+    ("kernels", "compiling"),
     ("ops",),
     ("priors",),
     ("groups",),

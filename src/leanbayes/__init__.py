@@ -58,6 +58,7 @@ from leanbayes.priors import (
 if TYPE_CHECKING:
     from leanbayes import analysis, corruptions, data, metrics, report, rl, training
     from leanbayes.learn import BayesClassifier, BayesRegressor
+    from leanbayes.training.capture import capture
 
 __all__ = [
     "ARD",
@@ -97,6 +98,7 @@ __all__ = [
     "VariationalDropout",
     "analysis",
     "bayesianize",
+    "capture",
     "checkpoint_contexts",
     "corruptions",
     "current_sampling",
@@ -133,7 +135,11 @@ __all__ = [
 
 # What needs more than torch, or is not needed to train and predict, is imported when it is first used.
 _LAZY_PACKAGES = ("analysis", "corruptions", "data", "metrics", "report", "rl", "training")
-_LAZY_NAMES = {"BayesClassifier": "leanbayes.learn", "BayesRegressor": "leanbayes.learn"}
+_LAZY_NAMES = {
+    "BayesClassifier": "leanbayes.learn",
+    "BayesRegressor": "leanbayes.learn",
+    "capture": "leanbayes.training.capture",
+}
 
 
 # A type checker reads the imports above: by this function it would take any misspelt name for one that is there.

@@ -25,6 +25,8 @@ class Estimator:
             once to one vector of each example.
         joint: Whether it gives one function for all rows of a sample where the sampling state asks for that.
         draws_weight: Whether it draws tensors of the weight's size, one per sample.
+        sharing: Name of a quicker estimator with the same distribution of each single example, for those who do not
+            mind that rows share their noise, as predictions do.
         preference: Of those that apply, "auto" takes the one with the highest; 0 is never taken unasked.
     """
 
@@ -37,6 +39,7 @@ class Estimator:
     exact_on_vectors: bool = False
     joint: bool = False
     draws_weight: bool = False
+    sharing: str | None = None
     preference: int = 0
 
 

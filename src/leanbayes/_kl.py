@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from leanbayes._owners import owners
-from leanbayes.posteriors._divergence import JointTerm, Mixture
+from leanbayes.posteriors._divergence import Divergence, JointTerm, Mixture
+from leanbayes.posteriors._joined import joined
 
 
 def kl(model: nn.Module, mixture: Mixture = "mean", *, constant: bool | None = None) -> Tensor:
@@ -32,22 +34,36 @@ def kl(model: nn.Module, mixture: Mixture = "mean", *, constant: bool | None = N
         raise ValueError(f"mixture is 'mean', 'sum' or 'joint', not {mixture!r}")
     offered = [term for owner in owners(model, "kl_terms") for term in owner.kl_terms(mixture, constant)]
     device = next(model.parameters(), torch.zeros(())).device
-    terms = add_up(offered)
+    known = sum([term for term in offered if isinstance(term, float)])
+    terms = [term.float().to(device) for term in add_up(offered)]
     if not terms:
-        return torch.zeros((), device=device)
-    return torch.stack([term.float().to(device) for term in terms]).sum()
+        return torch.full((), float(known), device=device)
+    total = terms[0] if len(terms) == 1 else torch.stack(terms).sum()
+    return total + known if known else total
 
 
-def add_up(offered: list[Tensor | JointTerm]) -> list[Tensor]:
-    """Terms of a total, those of one joint mixture put together."""
+def add_up(offered: list[Any]) -> list[Tensor]:
+    """Terms of a total that are no plain numbers: those of one kind, or of one joint mixture, put together."""
     joint: dict[nn.Module, list[JointTerm]] = {}
+    alike: dict[Any, list[Divergence]] = {}
     terms: list[Tensor] = []
     for term in offered:
         if isinstance(term, JointTerm):
             joint.setdefault(term.group, []).append(term)
-        else:
+        elif isinstance(term, Divergence):
+            # Compilers put what is alike together by themselves.
+            key = None if torch.compiler.is_compiling() else term.join_key()
+            alike.setdefault(id(term) if key is None else key, []).append(term)
+        elif isinstance(term, Tensor):
             terms.append(term)
-    return terms + [_joint(parts) for parts in joint.values()]
+    return terms + [_as_one(parts).value() for parts in alike.values()] + [_joint(parts) for parts in joint.values()]
+
+
+def _as_one(parts: list[Divergence]) -> Divergence:
+    if len(parts) == 1:
+        return parts[0]
+    posteriors = [part.posterior for part in parts]
+    return parts[0]._replace(posterior=joined(posteriors, posteriors[0].stacked_axes))
 
 
 def _joint(parts: list[JointTerm]) -> Tensor:

@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
+
+
+class _Census:
+    """What was found in a model of certain modules.
+
+    Attributes:
+        modules: Their types and ids, by which it is known whether the model has changed.
+        found: Owners by what they offer; weak, so that a model that is its own owner can go.
+        derived: What users of the census have worked out from it.
+    """
+
+    def __init__(self, modules: list[Any]) -> None:
+        self.modules = modules
+        self.found: dict[str, list[weakref.ref[nn.Module]]] = {}
+        self.derived: dict[Any, Any] = {}
+
+
+_KNOWN: weakref.WeakKeyDictionary[nn.Module, _Census] = weakref.WeakKeyDictionary()
 
 
 def owners(model: nn.Module, offer: str) -> list[Any]:
@@ -13,8 +34,66 @@ def owners(model: nn.Module, offer: str) -> list[Any]:
     What is inside one of them with ``answers_for_parts`` is not asked: that one speaks for it, as an ensemble does for
     its members.
     """
+    if torch.compiler.is_compiling():  # compilers do not follow weak references
+        found: list[Any] = []
+        _collect(model, offer, found, set())
+        return found
+    return _known_owners(_census(model), model, offer)
+
+
+def sorted_owners(model: nn.Module, offer: str, key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
+    """The owners of an offer by a key that each of them has, the same for as long as it is in the model.
+
+    Args:
+        model: Any module.
+        offer: Name of a method.
+        key: Gives the key of an owner, None to leave it out.
+    """
+    census = _census(model)
+    found = _known_owners(census, model, offer)
+    if (offer, key) not in census.derived:
+        groups: dict[Any, list[int]] = {}
+        for number, each in enumerate(found):
+            groups.setdefault(key(each), []).append(number)
+        groups.pop(None, None)
+        census.derived[offer, key] = groups
+    return {name: [found[number] for number in numbers] for name, numbers in census.derived[offer, key].items()}
+
+
+def _known_owners(census: _Census, model: nn.Module, offer: str) -> list[Any]:
+    known = [reference() for reference in census.found.get(offer, (_nobody,))]
+    if None not in known:
+        return known
+    # Not asked for yet, or gone: an owner's address may be that of another one of its type by now.
     found: list[Any] = []
     _collect(model, offer, found, set())
+    census.found[offer] = [weakref.ref(each) for each in found]
+    census.derived.clear()
+    return found
+
+
+def _nobody() -> None:
+    return None
+
+
+def _census(model: nn.Module) -> _Census:
+    modules = _fingerprint(model)
+    census = _KNOWN.get(model)
+    if census is None or census.modules != modules:
+        census = _KNOWN[model] = _Census(modules)
+    return census
+
+
+def _fingerprint(model: nn.Module) -> list[Any]:
+    """Types and ids of all modules in a fixed order, with repetitions: much quicker than `nn.Module.modules`."""
+    found, stack = [], [model]
+    while stack:
+        module = stack.pop()
+        found.append(type(module))
+        found.append(id(module))
+        children = module._modules
+        if children:
+            stack.extend([child for child in children.values() if child is not None])
     return found
 
 

@@ -28,11 +28,13 @@ from leanbayes._sampling import (
     one_pass,
     sample_seed,
 )
+from leanbayes.compiling import is_recorded
 from leanbayes.estimators import estimator
 from leanbayes.nn._replica import is_compiled
 from leanbayes.nn.layer import BayesianLayer
 from leanbayes.nn.norm import NormLayer
 from leanbayes.objectives.likelihoods import Likelihood
+from leanbayes.ops import Dense
 
 
 class _Limits(NamedTuple):
@@ -47,6 +49,8 @@ class _Limits(NamedTuple):
 _CPU = _Limits(rows=512, wide_rows=32, drawn_elements=1 << 18, block=1024)
 _CUDA = _Limits(rows=8192, wide_rows=1024, drawn_elements=1 << 28, block=4096)
 _WIDE_ROW = 1024
+# Memory that a pass takes beyond its input: so many times as much.
+_ACTIVATIONS = 128
 
 
 def predict(
@@ -271,7 +275,7 @@ class _Passes:
         if self.runner is None:
             self.runner = PrefixRunner(model, self.x, _worthwhile(boundary, size))
         kept = None if torch.is_grad_enabled() or is_compiled(model) else {}
-        state = state.replace(kept=kept)
+        state = state.replace(kept=kept, marginal=True)
         while start < stop:
             if not is_compiled(model):
                 size = min(size, stop - start)
@@ -303,8 +307,13 @@ def _one_chunk(
         spec = spec.replace(component="random", assigned=plan.components(start, size))
     if base_seed is not None:
         spec = spec.replace(streams=tuple(Stream(sample_seed(base_seed, start + s)) for s in range(size)))
-    with one_pass(spec, size * count):
+    recorded = is_recorded(runner.model)
+    if recorded:
+        torch.compiler.cudagraph_mark_step_begin()
+    with one_pass(spec, size * count, runner.model):
         folded = runner.run(size)
+    if recorded:
+        folded = folded.clone()  # the next pass overwrites it
     if batch_dim and folded.dim() > batch_dim and folded.shape[batch_dim] == size * count:
         folded = folded.movedim(batch_dim, 0)
     if folded.dim() == 0 or folded.shape[0] != size * count:
@@ -364,21 +373,40 @@ def _best_chunk(model: nn.Module, x: Any, state: Sampling, boundary: Boundary | 
     width = first.numel() // max(count, 1) if boundary is None else boundary.width
     rows_wanted = limits.wide_rows if width > _WIDE_ROW else limits.rows
     drawn = _drawn_elements(model, state)
-    if width > _WIDE_ROW and (drawn or any(isinstance(layer, NormLayer) for layer in model.modules())):
+    whole = first.device.type == "cuda" and is_compiled(model)
+    norms = not whole and any(isinstance(layer, NormLayer) for layer in model.modules())
+    if width > _WIDE_ROW and (_draws_kernels(model, state) or norms):
         # Convolutions apply drawn weights one after the other, and a norm with a scale per row reads more than one
-        # with a scale for all: folding saves only the calls between.
+        # with a scale for all, unless it is compiled: folding saves only the calls between.
         rows_wanted //= 4
+    elif whole:
+        # A compiled pass costs its host more than the device.
+        rows_wanted = max(rows_wanted, min(limits.rows, _free_rows(first, count)))
     chunk = rows_wanted // max(count, 1)
     if drawn:
         chunk = min(chunk, limits.drawn_elements // drawn)
     return max(1, chunk)
 
 
+def _draws_kernels(model: nn.Module, state: Sampling) -> bool:
+    """Whether a pass draws weights of convolutions."""
+    return any(not isinstance(layer.op, Dense) for layer in _drawing_layers(model, state))
+
+
+def _drawing_layers(model: nn.Module, state: Sampling) -> list[BayesianLayer]:
+    layers = [layer for layer in model.modules() if isinstance(layer, BayesianLayer)]
+    return [layer for layer in layers if state.joint or estimator(layer.estimator_otherwise).draws_weight]
+
+
+def _free_rows(x: Tensor, count: int) -> int:
+    """Rows whose activations fit the free memory of a GPU."""
+    free, _ = torch.cuda.mem_get_info(x.device)
+    return free // max(1, _ACTIVATIONS * x.element_size() * x.numel() // max(count, 1))
+
+
 def _drawn_elements(model: nn.Module, state: Sampling) -> int:
     """Elements of the largest weight that a pass draws."""
-    layers = [layer for layer in model.modules() if isinstance(layer, BayesianLayer)]
-    drawing = (layer for layer in layers if state.joint or estimator(layer.estimator_otherwise).draws_weight)
-    return max((layer.weight.numel() for layer in drawing), default=0)
+    return max((layer.weight.numel() for layer in _drawing_layers(model, state)), default=0)
 
 
 def _drawn_seed(state: Sampling) -> int:

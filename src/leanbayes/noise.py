@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from leanbayes._sampling import Sampling
+from leanbayes._sampling import Sampling, current_frame
 
 # Standard Cauchy noise is clipped here: beyond lie 0.06 % of its mass, and values that overflow half precision.
 CAUCHY_LIMIT = 1e3
@@ -67,6 +67,8 @@ def _counted(function: Callable[..., Tensor], shape: tuple[int, ...], key: Tenso
 
 
 _32_BITS = 0xFFFFFFFF
+_KEYS = 2**62
+_KEYS_AT_ONCE = 64
 
 
 def _hashed(shape: tuple[int, ...], key: Tensor) -> Tensor:
@@ -83,6 +85,36 @@ def _mix(x: Tensor) -> Tensor:
     x = ((x ^ (x >> 15)) * 0x31848BAB) & _32_BITS
     x = ((x ^ (x >> 14)) * 0x45D9F3B) & _32_BITS
     return x ^ (x >> 16)
+
+
+def keys(n: int, like: Tensor, spec: Sampling) -> Tensor:
+    """Seeds ``[n]`` of n samples for kernels that make their noise themselves, whole numbers from 0 on the device."""
+    frame = current_frame()
+    # In eager code a block may run again, in a second run that does not know what was drawn before it.
+    if frame is None or spec.streams is not None or not torch.compiler.is_compiling():
+        return _draw_keys(n, like, spec)
+    # Many at a time, which the weights of one pass then take one after the other.
+    place = f"keys of {n}"
+    if place not in frame.kept or frame.kept[place][1] == _KEYS_AT_ONCE:
+        frame.kept[place] = (_draw_keys(n * _KEYS_AT_ONCE, like, spec).view(_KEYS_AT_ONCE, n), 0)
+    block, used = frame.kept[place]
+    frame.kept[place] = (block, used + 1)
+    return block[used]
+
+
+def _draw_keys(n: int, like: Tensor, spec: Sampling) -> Tensor:
+    device, source = like.device, spec.generator
+    streams = spec.streams if spec.streams is not None or spec.stream is None else (spec.stream,) * n
+    if streams is not None and torch.compiler.is_compiling():
+        return torch.stack([stream.next_key() for stream in streams]).to(device)
+    if spec.streams is not None:
+        sources = [stream.generator(device) for stream in spec.streams]
+        return torch.cat([torch.randint(_KEYS, (1,), generator=each, device=device) for each in sources])
+    if source is None and spec.stream is not None:
+        source = spec.stream.generator(device)
+    if source is None:
+        return torch.randint(_KEYS, (n,), device=device)
+    return torch.randint(_KEYS, (n,), generator=source, device=device)
 
 
 def normal(shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes import noise
-from leanbayes._sampling import Identity, Sampling, check_rerun, current_frame, note_dependence
+from leanbayes._owners import sorted_owners
+from leanbayes._sampling import Frame, Identity, Sampling, check_rerun, current_frame, note_dependence
 from leanbayes.groups import ComponentGroup
 from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Factors, Moments, Posterior
-from leanbayes.posteriors._divergence import kl_divergence
+from leanbayes.posteriors._divergence import Divergence
 from leanbayes.posteriors.sparse import sparse_copy
 from leanbayes.priors import Prior
 
@@ -111,13 +112,13 @@ class RandomParameter(nn.Module):
 
     def kl(self, mixture: str = "mean", constant: bool | None = None) -> Tensor:
         """KL divergence from the prior in nats, summed over the elements: one float32 scalar (float64 for doubles)."""
-        terms = self.kl_terms(mixture, constant)
+        terms = [term.value() if isinstance(term, Divergence) else term for term in self.kl_terms(mixture, constant)]
         return torch.stack(terms).sum() if terms else torch.zeros((), device=self.device)
 
     def kl_terms(self, mixture: str, constant: bool | None) -> list[Any]:
         """What the weight adds to a model's total, see `leanbayes.kl`."""
         terms = self.posterior.divergence_terms(self.prior, mixture, constant)
-        return [kl_divergence(self.posterior, self.prior, constant=constant)] if terms is None else terms
+        return [Divergence(self.posterior, self.prior, constant)] if terms is None else terms
 
     def parameter_kinds(self) -> dict[str, str]:
         """What `param_groups` and `freeze` take the parameters for: "points", "means" or "variational"."""
@@ -168,8 +169,28 @@ class RandomParameter(nn.Module):
             return frame.kept[key]
         check_rerun(self)
         note_dependence(self, False)
-        frame.kept[key] = draw()
+        if torch.compiler.is_compiling() or frame.root is None or not self._drawn_with_others(frame, what, key, spec):
+            frame.kept[key] = draw()
         return frame.kept[key]
+
+    def _drawn_with_others(self, frame: Frame, what: str, key: tuple[Any, ...], spec: Sampling) -> bool:
+        """Draw this weight and all of its kind in the model that runs, where they can be drawn in one go."""
+        kind = self.posterior.together_key(what) if what in _KIND_OF else None
+        # Whoever comes later with another number of rows draws for itself alone.
+        if kind is None or self.padding_row is not None or (kind, what) in frame.kept:
+            return False
+        frame.kept[kind, what] = None
+        partners = sorted_owners(frame.root, "kl_terms", _KIND_OF[what]).get(kind, [])
+        if len(partners) < 2 or not any(self._is_copy_of(each) for each in partners):
+            return False
+        draws = self.posterior.draw_together([each.posterior for each in partners], what, key[2], spec)
+        for partner, drawn in zip(partners, draws):
+            frame.kept.setdefault((id(partner.identity), *key[1:]), drawn)
+        return True
+
+    def _is_copy_of(self, other: RandomParameter) -> bool:
+        """Whether this is another one or a replica of it, with the same tensors."""
+        return self.identity is other.identity and next(self.parameters()) is next(other.parameters())
 
     def _pad(self, value: Tensor, row: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         if self.padding_row is None:
@@ -220,6 +241,18 @@ class RandomParameter(nn.Module):
     def is_floating_point(self) -> bool:
         """True, as of any weight."""
         return True
+
+
+def _kind(what: str) -> Callable[[Any], Any]:
+    def of(owner: Any) -> Any:
+        alone = not isinstance(owner, RandomParameter) or owner.padding_row is not None
+        return None if alone else owner.posterior.together_key(what)
+
+    return of
+
+
+# By what is drawn, a function that says with whom; the same object each time, as owners are sorted by it once.
+_KIND_OF = {what: _kind(what) for what in ("draw", "deviation", "factors")}
 
 
 def remove_row(value: Tensor, index: int | None) -> Tensor:

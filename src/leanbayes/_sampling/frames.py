@@ -24,10 +24,12 @@ class Frame:
         held: Whether it lasts for a whole context and not for one pass.
         of_layer: Whether it is that of one layer that is called on its own.
         runner: The Python frame that runs the pass, by which a pass is known to be over that Ctrl-C has cut short.
+        root: The model that runs, whose weights can be drawn together; None where it is not known.
     """
 
     def __init__(self, rows: int | None = None, *, held: bool = False, of_layer: bool = False) -> None:
         self.rows = rows
+        self.root: Any = None
         self.kept: dict[Any, Any] = {}
         self.uses: dict[int, tuple[str, bool]] = {}
         self.choices: list[Tensor] = []
@@ -44,6 +46,7 @@ class Frame:
     def copy(self) -> Frame:
         """A frame with the same entries whose later changes do not show here."""
         frame = Frame(self.rows, held=self.held, of_layer=self.of_layer)
+        frame.root = self.root
         frame.kept = {key: value.copy() if isinstance(value, Frame) else value for key, value in self.kept.items()}
         frame.uses = dict(self.uses)
         return frame

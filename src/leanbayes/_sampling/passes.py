@@ -13,15 +13,19 @@ from leanbayes._sampling.reruns import check_rerun, note_dependence
 from leanbayes._sampling.state import LOCAL, Sampling, current_frame, current_sampling, using
 
 
-def one_pass(state: Sampling, rows: int | None) -> using:
+def one_pass(state: Sampling, rows: int | None, model: torch.nn.Module | None = None) -> using:
     """A state in force for one pass through a model whose parts may have been converted one by one.
 
     Args:
         state: How to draw.
         rows: Number of rows of the model's input, samples included.
+        model: The model, whose weights can then be drawn together.
     """
     frame = current_frame()
-    return using(state, frame.within(rows) if frame is not None and frame.held else Frame(rows))
+    inner = frame.within(rows) if frame is not None and frame.held else Frame(rows)
+    if not torch.compiler.is_compiling():
+        inner.root = model
+    return using(state, inner)
 
 
 class own_frame:  # noqa: N801 - reads as prose: with own_frame()
@@ -46,6 +50,8 @@ class rows_seen:  # noqa: N801 - reads as prose: with rows_seen(1)
     def __enter__(self) -> None:
         frame = current_frame()
         inner = Frame(of_layer=True) if frame is None else frame.within(self.rows)
+        if frame is not None and not torch.compiler.is_compiling():
+            inner.root = frame.root
         inner.rows = self.rows
         LOCAL.frames.append(inner)
 
@@ -66,10 +72,11 @@ class FrameOpener:
         known = getattr(type(module), "input_rows", None)
         inputs = (*args, *kwargs.values())
         rows = find_rows(inputs, current_sampling().batch_dim) if known is None else known(module, inputs[0])
-        frame = Frame(rows) if frame is None else frame.within(rows)
+        inner = Frame(rows) if frame is None else frame.within(rows)
         if not compiling:
-            frame.runner = sys._getframe(1)
-        LOCAL.frames.append(frame)
+            inner.runner = sys._getframe(1)
+            inner.root = module if frame is None or frame.root is None else frame.root
+        LOCAL.frames.append(inner)
 
 
 class FrameCloser:

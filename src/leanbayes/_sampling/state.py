@@ -55,8 +55,10 @@ class Sampling:
         scores_choices: Whether the objective adds the score of drawn choices to the gradient of learned mixing.
         whole_gradients: Whether each member of an ensemble gets the gradient of one network, although the loss is
             averaged over the members.
-        kept: Scales that do not change between the passes of one prediction, by posterior; None computes them for
-            every pass.
+        marginal: Whether the rows of one sample may share their noise, as only the distribution of each example counts;
+            the quickest way to draw that has this distribution is then taken.
+        kept: What does not change between the passes of one prediction, such as scales, by posterior; None computes it
+            for every pass.
     """
 
     n: int = 1
@@ -72,7 +74,8 @@ class Sampling:
     assigned: Mapping[int, Assigned] = field(default_factory=dict)
     scores_choices: bool = False
     whole_gradients: bool = False
-    kept: dict[torch.nn.Module, Tensor] | None = None
+    marginal: bool = False
+    kept: dict[Any, Any] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.n, int) or isinstance(self.n, bool) or self.n < 1:

@@ -47,7 +47,9 @@ def point_estimate(model: nn.Module, *, component: int | None = None, seed: int 
         plain = _replace(root, component, None, values)
     else:
         spec = Sampling(joint=True, component="random" if component is None else component, stream=Stream(seed))
-        with using(spec, Frame()):
+        frame = Frame()
+        frame.root = root  # weights that a pass draws together are drawn together here
+        with using(spec, frame):
             plain = _replace(root, component, spec, values)
     restore_fast_paths(plain)
     _remove_traces(plain)

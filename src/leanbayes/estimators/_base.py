@@ -112,6 +112,8 @@ def draw(name: str, call: Call) -> Tensor:
     frame = current_frame()
     shared = call.spec.joint
     chosen = estimator(name)
+    if call.spec.marginal and call.spec.estimator is None and chosen.sharing is not None:
+        chosen = estimator(chosen.sharing)
     # `local` is had by name alone where it is not exact: what it does to positions, it does to windows.
     if not shared and chosen.one_weight and _other_rows(frame, call):
         shared = True

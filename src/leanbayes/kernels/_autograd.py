@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import torch
 
 
 def first_order_only(op: Any) -> Any:
@@ -15,3 +18,51 @@ def first_order_only(op: Any) -> Any:
 
     op.register_autograd(refuse)
     return op
+
+
+def direct(op: Any) -> Callable[..., Any]:
+    """What an op that computes gradients runs: the op itself where it is traced or may be differentiated again.
+
+    Elsewhere its function, as the way through torch's dispatcher takes longer than a small kernel.
+    """
+    return op if _traced() or torch.is_grad_enabled() else op._init_fn
+
+
+def _traced() -> bool:
+    """Whether somebody looks at the ops that run: a compiler, a transformation or a mode."""
+    modes = torch._C._len_torch_dispatch_stack() > 0
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or modes
+
+
+def with_gradients(op: Any, keep: Callable[..., None], gradients: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a custom op its gradients, and return what to call in its place.
+
+    Args:
+        op: The op.
+        keep: ``keep(ctx, inputs, output)`` saves what the gradients need.
+        gradients: ``gradients(ctx, *grads)``.
+
+    Returns:
+        A function that calls the op where it is traced, and elsewhere does the same without torch's dispatcher.
+    """
+    op.register_autograd(gradients, setup_context=keep)
+
+    class Direct(torch.autograd.Function):
+        """The op in eager code."""
+
+        @staticmethod
+        def forward(ctx: Any, *inputs: Any) -> Any:
+            """See the op."""
+            output = op._init_fn(*inputs)
+            keep(ctx, inputs, output)
+            return output
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            """See the op."""
+            return gradients(ctx, *grads)
+
+    def call(*inputs: Any) -> Any:
+        return op(*inputs) if _traced() else Direct.apply(*inputs)
+
+    return call

@@ -42,6 +42,15 @@ def call_with(
     return copied(*args, **kwargs)
 
 
+def call_leaf(module: nn.Module, values: dict[str, Tensor], x: Tensor) -> Any:
+    """The same for a module of one input that holds its parameters and nothing else: quicker, for inner loops."""
+    if torch.compiler.is_compiling():
+        return torch.func.functional_call(module, values, (x,), tie_weights=False)
+    copied = module.__new__(type(module))
+    copied.__dict__ = {**module.__dict__, "_parameters": {**module._parameters, **values}}
+    return copied.forward(x)
+
+
 def replica(module: nn.Module, values: Mapping[str, Tensor] | None = None, *, own_hooks: bool = False) -> nn.Module:
     """A copy of a module and all that is registered in it, which shares tensors and whatever else it holds.
 

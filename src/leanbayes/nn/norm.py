@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from leanbayes._sampling import Sampling, layer_state, own_frame
 from leanbayes.nn._base import ConvertedLayer, Scope, as_trained
-from leanbayes.nn._replica import call_with
+from leanbayes.nn._replica import call_leaf
 from leanbayes.ops import expand_rows
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._method import Method
@@ -73,16 +75,36 @@ class NormLayer(ConvertedLayer):
             return self.forward(x.unsqueeze(0)).squeeze(0)
         if self.draws_mean(spec):
             scale, shift = self._means(spec)
-            if scale.dim() == self.weight.dim():
-                # One scale for all rows: the plain norm's own kernel, which rounds otherwise than two steps do.
-                values = {"weight": scale} | ({} if shift is None else {"bias": shift})
-                return call_with(self.core, values, (x,), {})
         else:
             with own_frame():
                 scale, shift = self._draw(x, spec)
-        y = self.core(x)
-        y = y * self._spread(scale, y, spec)
-        return y if shift is None else y + self._spread(shift, y, spec)
+        scale, shift = self._for_all_rows(scale), self._for_all_rows(shift)
+        if scale.dim() == self.weight.dim() and (shift is None or shift.dim() == scale.dim()):
+            # One scale for all rows: the plain norm's own kernel.
+            return call_leaf(self.core, {"weight": scale} if shift is None else {"weight": scale, "bias": shift}, x)
+        return self._by_rows(x, scale, shift, spec)
+
+    def _for_all_rows(self, values: Any) -> Any:
+        """``[*shape]`` where one draw ``[1, *shape]`` serves all rows."""
+        if isinstance(values, Tensor) and values.dim() > self.weight.dim() and values.shape[0] == 1:
+            return values[0]
+        return values
+
+    def _by_rows(self, x: Tensor, scale: Tensor, shift: Tensor | None, spec: Sampling) -> Tensor:
+        """Every row with its own scale and shift, in their precision: copies differ by less than half floats do."""
+        core: Any = self.core
+        if isinstance(core, _BatchNorm) and not core.training and core.running_mean is not None:
+            # The statistics are known: they and the scale are one map.
+            scale = scale * torch.rsqrt(core.running_var + self.core.eps)
+            centre = core.running_mean * scale
+            y, shift = x, -centre if shift is None else shift - centre
+        else:
+            y = core(x)
+        factor = self._spread(scale, y, spec)
+        precise = y.to(factor.dtype)
+        if shift is None:
+            return (precise * factor).to(y.dtype)
+        return torch.addcmul(self._spread(shift, y, spec), precise, factor).to(y.dtype)
 
     def _means(self, spec: Sampling) -> tuple[Tensor, Tensor | None]:
         scale = as_trained(self.weight.means(spec.n, spec), self.trained["weight"])
@@ -123,11 +145,8 @@ class NormLayer(ConvertedLayer):
 
     def _spread(self, values: Tensor, y: Tensor, spec: Sampling) -> Tensor:
         """View ``[*shape]`` or ``[rows or samples, *shape]`` so that it broadcasts with y."""
-        values = values.to(y.dtype)
         if values.dim() == self.weight.dim():
             return values if self.trailing else values.view(-1, *(1,) * (y.dim() - 2))
-        if values.shape[0] == 1:
-            return self._spread(values[0], y, spec)
         axis = self.rows_axis(y, spec)
         rows = expand_rows(values, y.shape[axis])
         if self.trailing:

@@ -37,6 +37,10 @@ class Factors:
     additive: bool = False
 
 
+# Elements from which on a tensor is worth calls of its own.
+LARGE = 1 << 22
+
+
 class Posterior(nn.Module, ABC):
     """A distribution over one tensor.
 
@@ -54,6 +58,9 @@ class Posterior(nn.Module, ABC):
         components: Number of mixture components, 1 where there is no mixture.
         shared_index: Whether one component index serves the whole model.
         op: The op whose features its `factors` scale.
+        elementwise: Whether all its parameters have the shape of the tensor and meet element by element, so that
+            several of its kind can be seen as one. Said by each class for itself.
+        stacked_axes: Axes of its parameters in front of those of the tensor.
     """
 
     offers: frozenset[str] = frozenset({"draws"})
@@ -65,6 +72,8 @@ class Posterior(nn.Module, ABC):
     components: int = 1
     shared_index: ClassVar[bool] = False
     op: Any = None  # a `LinearOp`
+    elementwise: ClassVar[bool] = False
+    stacked_axes: ClassVar[int] = 0
 
     @property
     @abstractmethod
@@ -132,6 +141,22 @@ class Posterior(nn.Module, ABC):
         """Whether all draws (of one component) are equal, as for Dirac components."""
         return False
 
+    def join_key(self) -> tuple[Any, ...] | None:
+        """What it has in common with those that it can be joined with to one posterior; None where with none."""
+        if not vars(type(self)).get("elementwise"):  # a subclass may have other parameters
+            return None
+        first = next(self.parameters())
+        return (type(self), first.dtype, first.device) if first.numel() <= LARGE else None
+
+    def together_key(self, what: str) -> tuple[Any, ...] | None:
+        """What it has in common with those whose draws, "draw" or "factors", are made in one go; None where alone."""
+        return None
+
+    @classmethod
+    def draw_together(cls, parts: list[Any], what: str, n: int, spec: Sampling) -> list[Any]:
+        """The draws of several posteriors with one `together_key`, each as if it were drawn alone."""
+        raise NotImplementedError
+
 
 def inverse_softplus(value: Tensor) -> Tensor:
     """X with softplus(x) = value, accurate for small values."""
@@ -191,7 +216,9 @@ class Elementwise(Posterior):
     def rsample_rows(self, index: Tensor, spec: Sampling) -> Tensor:
         """Draw ``[rows, d]`` from the components ``index`` ``[rows]`` of stacked parameters ``[K, d]``."""
         eps = self.draw_noise((index.shape[0], *self.shape[1:]), self.loc, spec)
-        return self.transform(self.location()[index] + self.scale_for(spec)[index] * eps)
+        # Not by indexing, whose gradient sorts the index.
+        loc, scale = self.location().index_select(0, index), self.scale_for(spec).index_select(0, index)
+        return self.transform(torch.addcmul(loc, scale, eps))
 
     def mean(self, component: int | None = None) -> Tensor:
         """See `Posterior`."""
@@ -206,6 +233,7 @@ class Elementwise(Posterior):
 class Dirac(Posterior):
     """A point mass: an ordinary parameter, stacked ``[K, d]`` where it is one of the factors of a mixture."""
 
+    elementwise = True
     original = ("loc",)
     outside_kl = ("loc",)
 
@@ -224,7 +252,7 @@ class Dirac(Posterior):
 
     def rsample_rows(self, index: Tensor, spec: Sampling) -> Tensor:
         """The points of the components ``index`` ``[rows]``."""
-        return self.loc[index]
+        return self.loc.index_select(0, index)
 
     def mean(self, component: int | None = None) -> Tensor:
         """See `Posterior`."""

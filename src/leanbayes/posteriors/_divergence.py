@@ -35,6 +35,36 @@ class JointTerm(NamedTuple):
     log_p: Tensor
 
 
+class Divergence(NamedTuple):
+    """What one distribution adds to a model's total, before it is computed: several of one kind are computed as one.
+
+    Attributes:
+        posterior: The posterior.
+        prior: The bound prior.
+        constant: Overrides `StudentT.constant`.
+        share: Factor of the divergence.
+    """
+
+    posterior: Posterior
+    prior: Prior | None
+    constant: bool | None = None
+    share: float = 1.0
+
+    def value(self) -> Tensor:
+        """The term."""
+        divergence = kl_divergence(self.posterior, self.prior, constant=self.constant)
+        return divergence if self.share == 1 else divergence * self.share
+
+    def join_key(self) -> tuple[Any, ...] | None:
+        """What terms have in common that can be computed as one; None where it is computed alone."""
+        kind = self.posterior.join_key()
+        # A prior of tensors belongs to one weight.
+        if kind is None or self.prior is None or isinstance(self.prior, nn.Module):
+            return None
+        closed_form = find_kl(type(self.posterior), type(self.prior)) is not None
+        return (*kind, self.prior, self.constant, self.share) if closed_form else None
+
+
 def register_kl(q: type, p: type) -> Callable[[KLFunction], KLFunction]:
     """Register the divergence of a posterior class from a prior class; the most specific pair wins.
 

@@ -19,6 +19,7 @@ from leanbayes.priors import Cauchy, HalfCauchy, LogNormal, NormalPrior
 class CauchyPosterior(Elementwise):
     """Cauchy(loc, scale); its "mean" is the location."""
 
+    elementwise = True
     heavy_tailed = True
     draw_noise = staticmethod(noise.cauchy)
 
@@ -45,6 +46,7 @@ class CauchyPosterior(Elementwise):
 class LogNormalPosterior(Elementwise):
     """exp(N(loc, scale^2)), started so that its mean exp(loc + scale^2 / 2) is the given value."""
 
+    elementwise = True
     support = "positive"
 
     def __init__(self, value: Tensor, scale: float) -> None:
@@ -87,6 +89,7 @@ class LogNormalPosterior(Elementwise):
 class HalfCauchyPosterior(Elementwise):
     """The absolute value of a Cauchy(0, exp(loc)); its "mean" is the median exp(loc)."""
 
+    elementwise = True
     support = "positive"
     heavy_tailed = True
     draw_noise = staticmethod(noise.cauchy)

@@ -13,6 +13,7 @@ from leanbayes._sampling import Sampling
 from leanbayes.kernels._dispatch import fused
 from leanbayes.noise import full_precision
 from leanbayes.posteriors._base import Elementwise, Moments
+from leanbayes.posteriors._joined import joined_for, pieces
 
 # Elements from which on a weight is worth a kernel of its own.
 _FEWEST = 4096
@@ -62,9 +63,17 @@ class GaussianPosterior(Elementwise):
         """Whether kernels are there for it, and worth their launch."""
         return self.loc.numel() >= _FEWEST and fused(self.loc) and self.fits_kernels()
 
-    def join_key(self) -> tuple[Any, ...] | None:
-        """See `Posterior`; a weight that has kernels is not copied beside others."""
-        return None if self.is_fused() else super().join_key()
+    def together_key(self, what: str) -> tuple[Any, ...] | None:
+        """See `Posterior`."""
+        key = self.join_key() if what in ("draw", "deviation") else None
+        return None if key is None else (*key, self.narrow)
+
+    @classmethod
+    def draw_together(cls, parts: list[Any], what: str, n: int, spec: Sampling) -> list[Any]:
+        """See `Posterior`."""
+        whole = joined_for(parts, spec)
+        drawn = whole.rsample(n, spec) if what == "draw" else whole.deviation(n, spec)
+        return pieces(drawn, [part.loc for part in parts])
 
     def _has_kernels(self, n: int, spec: Sampling) -> bool:
         return self.is_fused() and (spec.streams is None or len(spec.streams) == n)

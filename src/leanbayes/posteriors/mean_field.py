@@ -34,6 +34,8 @@ class MeanFieldPosterior(GaussianPosterior):
         narrow: See `GaussianPosterior`.
     """
 
+    elementwise = True
+
     def __init__(self, value: Tensor, init_std: float, narrow: bool = False) -> None:
         super().__init__(value)
         self.raw_std = initial_raw(self.loc, init_std)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +18,9 @@ from leanbayes.kernels._dispatch import fused
 from leanbayes.kernels.patch_choice import chosen, fits
 from leanbayes.noise import exact_products, full_precision
 from leanbayes.ops import LinearOp
-from leanbayes.posteriors._base import Posterior
+from leanbayes.posteriors._base import LARGE, Posterior
 from leanbayes.posteriors._divergence import register_kl
+from leanbayes.posteriors._joined import joined_for, pieces
 from leanbayes.posteriors._learned_choice import LearnedChoice, counts
 from leanbayes.posteriors._method import Method
 from leanbayes.priors import HeNormal, Normal, NormalPrior, Pretrained, Prior
@@ -56,10 +58,12 @@ class PatchGroup(ComponentGroup):
         """Entropy of one index in nats."""
         return -(self.probs(like) * self.log_probs(like)).sum()
 
-    def kl_terms(self, mixture: str, constant: bool | None) -> list[Tensor]:
+    def kl_terms(self, mixture: str, constant: bool | None) -> list[Any]:
         """Minus the entropy of all indices: one for the layer, or one per element (none where nothing is patched)."""
-        like = self.logits if self.logits is not None else torch.zeros(())
-        return [-self.entropy(like) * (self.elements if self.per_element else min(self.elements, 1))]
+        count = self.elements if self.per_element else min(self.elements, 1)
+        if self.logits is None:
+            return [-math.log(self.components) * count]
+        return [-self.entropy(self.logits) * count]
 
     def choose(self, shape: tuple[int, ...], like: Tensor, spec: Sampling) -> Tensor:
         """Drawn indices; where probabilities are learned, the pass notes how probable each row's are."""
@@ -96,6 +100,8 @@ class PatchPosterior(Posterior):
         group: The layer's mixing distribution.
         init_std: Standard deviation of the copies around it.
     """
+
+    stacked_axes = 1
 
     def __init__(self, value: Tensor, group: PatchGroup, init_std: float) -> None:
         super().__init__()
@@ -138,6 +144,44 @@ class PatchPosterior(Posterior):
         else:
             drawn = copies[index]
         return self.group.learn_from(drawn, copies.unsqueeze(1), index, spec)
+
+    def join_key(self) -> tuple[Any, ...] | None:
+        """See `Posterior`; patches with fixed probabilities differ in nothing but their values."""
+        if self.group.logits is not None or self.copies.numel() > LARGE:
+            return None
+        return (type(self), self.components, self.group.per_element, self.copies.dtype, self.copies.device)
+
+    def together_key(self, what: str) -> tuple[Any, ...] | None:
+        """See `Posterior`."""
+        return self.join_key() if what == "draw" else None
+
+    @classmethod
+    def draw_together(cls, parts: list[Any], what: str, n: int, spec: Sampling) -> list[Any]:
+        """See `Posterior`; layers are drawn at once, and so are the indices of all of them."""
+        copies = full_precision(joined_for(parts, spec, kept_axes=1).copies)  # [K, all elements]
+        sizes = [part.shape.numel() for part in parts]
+        group = parts[0].group
+        per_element = group.per_element and group.fixed_index(n, copies, spec) is None
+        drawn = _fused_choice(copies, group, n, spec) if per_element else None
+        if drawn is None:
+            drawn = copies.gather(0, parts[0]._joint_index(parts, sizes, n, copies, spec))  # [n, all elements]
+        return pieces(drawn, [part.copies for part in parts], kept_axes=1)
+
+    def _joint_index(self, parts: list[Any], sizes: list[int], n: int, like: Tensor, spec: Sampling) -> Tensor:
+        """The copy of each element of several posteriors ``[n, all elements]``."""
+        group = self.group
+        fixed = group.fixed_index(n, like, spec)
+        if fixed is not None:
+            return fixed.unsqueeze(1).expand(n, sum(sizes))
+        if group.per_element:
+            return noise.categorical((n, sum(sizes)), group.probs(like), spec)
+        groups = list(dict.fromkeys(part.group for part in parts))
+        picked = noise.categorical((n, len(groups)), group.probs(like), spec)
+        known = {
+            each: each.once(n, lambda number=number: picked[:, number]).unsqueeze(1)
+            for number, each in enumerate(groups)
+        }
+        return torch.cat([known[part.group].expand(n, size) for part, size in zip(parts, sizes)], 1)
 
     def mean(self, component: int | None = None) -> Tensor:
         """The mean of the mixture, or one copy."""

@@ -16,8 +16,9 @@ from leanbayes._sampling import Sampling, current_sampling
 from leanbayes.groups import ComponentGroup
 from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Dirac, Factors, Posterior
-from leanbayes.posteriors._divergence import JointTerm, kl_divergence, why_infinite
+from leanbayes.posteriors._divergence import Divergence, JointTerm, why_infinite
 from leanbayes.posteriors._factors import CauchyPosterior, HalfCauchyPosterior, LogNormalPosterior
+from leanbayes.posteriors._joined import joined_for
 from leanbayes.posteriors._method import Method, check_prior
 from leanbayes.posteriors.mean_field import MeanFieldPosterior
 from leanbayes.priors import Cauchy, HalfCauchy, Normal, Prior
@@ -92,12 +93,30 @@ class Rank1Posterior(Posterior):
 
     def factors(self, rows: int, spec: Sampling) -> Factors:
         """See `Posterior`; each row draws its own factors of its sample's component."""
-        if spec.joint:
-            index = self.group.index(rows, self.weight, spec)
-        else:
-            index = self.group.row_index(rows, self.weight, spec)
+        index = self._index_of_rows(rows, spec)
         r, s = self.output.rsample_rows(index, spec), self.input.rsample_rows(index, spec)
         return Factors(self.weight, in_scale=s, out_scale=r, additive=self.additive)
+
+    def _index_of_rows(self, rows: int, spec: Sampling) -> Tensor:
+        if spec.joint:
+            return self.group.index(rows, self.weight, spec)
+        return self.group.row_index(rows, self.weight, spec)
+
+    def together_key(self, what: str) -> tuple[Any, ...] | None:
+        """See `Posterior`: factors of one mixture are drawn together."""
+        keys = (self.output.join_key(), self.input.join_key())
+        return (id(self.group.identity), *keys) if what == "factors" and None not in keys else None
+
+    @classmethod
+    def draw_together(cls, parts: list[Any], what: str, n: int, spec: Sampling) -> list[Any]:
+        """See `Posterior`."""
+        index = parts[0]._index_of_rows(n, spec)
+        outputs = _rows_of_all([part.output for part in parts], index, spec)
+        inputs = _rows_of_all([part.input for part in parts], index, spec)
+        return [
+            Factors(part.weight, in_scale=s, out_scale=r, additive=part.additive)
+            for part, r, s in zip(parts, outputs, inputs)
+        ]
 
     def mean(self, component: int | None = None) -> Tensor:
         """See `Posterior`."""
@@ -145,13 +164,22 @@ class Rank1Posterior(Posterior):
         if mixture == "joint":
             return [self._joint_term(q, p) for q, p in random]
         share = 1 if mixture == "sum" else 1 / self.components
-        return [kl_divergence(q, p, constant=constant) * share for q, p in random]
+        return [Divergence(q, p, constant, share) for q, p in random]
 
     def _joint_term(self, q: Any, p: Prior) -> JointTerm:
         """One draw from each component, under each component and under the prior."""
         index = torch.arange(self.components, device=self.weight.device)
         z = q.rsample_rows(index, current_sampling().source(self.components))  # [K, d], row k from component k
         return JointTerm(self.group, q.log_prob(z.unsqueeze(1)).sum(-1), p.log_prob(z).sum(-1))
+
+
+def _rows_of_all(parts: list[Any], index: Tensor, spec: Sampling) -> tuple[Tensor, ...]:
+    """A draw ``[rows, d]`` from each of several posteriors ``[K, d]``."""
+    drawn = joined_for(parts, spec, kept_axes=1).rsample_rows(index, spec)
+    if torch.is_autocast_enabled(drawn.device.type):
+        # What they scale has that precision: all are rounded at once instead of one by one.
+        drawn = drawn.to(torch.get_autocast_dtype(drawn.device.type))
+    return drawn.split([part.shape[-1] for part in parts], -1)
 
 
 @register_posterior("Rank1")

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from leanbayes.objectives.elbo import ELBO, Terms
 from leanbayes.training.config import TrainConfig
 from leanbayes.training.data import Batch
-from leanbayes.training.runtime import Runtime, choose_device, compiled
+from leanbayes.training.runtime import Runtime, choose_device, compiled_as_set
 
 
 def import_fabric() -> Any:
@@ -53,7 +53,7 @@ class FabricRuntime(Runtime):
         """See `Runtime`."""
         self.elbo = elbo
         # Fabric compiles what it wraps, where it is given a compiled module.
-        self.module = self.fabric.setup_module(compiled(elbo, self.compile))
+        self.module = self.fabric.setup_module(compiled_as_set(elbo, self.compile))
 
     @property
     def _forward_module(self) -> Any:

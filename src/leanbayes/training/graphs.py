@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from leanbayes.objectives.elbo import Terms
 from leanbayes.training.data import Batch
 
+_ONE_AT_A_TIME = threading.RLock()
 # Steps that run as ever before the recording: lazily made buffers and chosen algorithms are then there.
 _WARM_UP = 3
 
@@ -83,8 +86,10 @@ class GraphedStep:
         if self.noise is not None:
             graph.register_generator_state(self.noise)
         try:
-            with torch.cuda.graph(graph, stream=self.stream):
-                self.terms: Terms = self.step(Batch(x, y, weights, batch.rows))
+            # One recording at a time in the process; what other threads do meanwhile does not disturb it.
+            with _ONE_AT_A_TIME, own_workspaces():
+                with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+                    self.terms: Terms = self.step(Batch(x, y, weights, batch.rows))
         except RuntimeError as error:
             raise RuntimeError(
                 "this model's training step cannot be recorded as a CUDA graph, as it waits for the GPU or has shapes "
@@ -95,6 +100,16 @@ class GraphedStep:
     def _fits(self, batch: Batch) -> bool:
         leaves = tree_flatten(tuple(batch[:3]))[0]
         return len(leaves) == len(self.inputs) and all(map(_alike, leaves, self.inputs))
+
+
+@contextmanager
+def own_workspaces() -> Iterator[None]:
+    """Let a recording have its own room for matrix products: that of the process may go away before the recording."""
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()
 
 
 def _alike(a: Any, b: Any) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from leanbayes._kl import kl
+from leanbayes.compiling import compiled
 from leanbayes.objectives.elbo import ELBO, Terms
 from leanbayes.training.config import TrainConfig
 from leanbayes.training.data import Batch
@@ -97,14 +98,18 @@ class OneProcess(Runtime):
         self.elbo = elbo.to(self.device)
         with torch.no_grad():
             kl(elbo.model)  # what it keeps on the device must be there before anything is compiled or recorded
-        self.module: nn.Module = compiled(elbo, self.compile)
+        self.module: nn.Module = compiled_as_set(elbo, self.compile)
+        self.size: int | None = None
 
     def forward(self, batch: Batch) -> Terms:
         """See `Runtime`."""
+        self.size = batch.rows if self.size is None else self.size
+        # The last batch of an epoch may be smaller: compiling for it would take longer than all such steps.
+        module = self.module if batch.rows == self.size else self.elbo
         if self.autocast:
             with torch.autocast(self.device.type, torch.bfloat16):
-                return self.module(batch.x, batch.y, weights=batch.weights)
-        return self.module(batch.x, batch.y, weights=batch.weights)
+                return module(batch.x, batch.y, weights=batch.weights)
+        return module(batch.x, batch.y, weights=batch.weights)
 
     def backward(self, loss: Tensor) -> None:
         """See `Runtime`."""
@@ -126,11 +131,9 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def compiled(module: Any, setting: bool | str) -> Any:
+def compiled_as_set(module: Any, setting: bool | str) -> Any:
     """The module, compiled where `TrainConfig.compile` says so."""
-    if not setting:
-        return module
-    return torch.compile(module, backend=setting if isinstance(setting, str) else "inductor")
+    return compiled(module, setting if isinstance(setting, str) else None) if setting else module
 
 
 def make_runtime(config: TrainConfig, fabric: Any = None) -> Runtime:

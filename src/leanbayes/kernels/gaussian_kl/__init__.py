@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from leanbayes.kernels._autograd import first_order_only
+from leanbayes.kernels._autograd import direct, first_order_only, with_gradients
 from leanbayes.kernels._dispatch import fused
 from leanbayes.kernels._layout import known_layout
 from leanbayes.kernels.gaussian_kl.reference import free_kl_reference, tied_kl_reference
@@ -42,7 +42,7 @@ def tied_kl(
     if not fused(loc):
         return tied_kl_reference(loc, log_u, log_v, centre, prior_std, out_axis)
     tensor, number = _split(centre)
-    return _tied(loc, log_u.contiguous(), log_v.contiguous(), tensor, number, prior_std, out_axis)
+    return _measure_tied(loc, log_u.contiguous(), log_v.contiguous(), tensor, number, prior_std, out_axis)
 
 
 def free_kl(loc: Tensor, raw_std: Tensor, centre: Tensor | float, prior_std: float) -> Tensor:
@@ -62,7 +62,7 @@ def free_kl(loc: Tensor, raw_std: Tensor, centre: Tensor | float, prior_std: flo
     if not fused(loc):
         return free_kl_reference(loc, raw_std, centre, prior_std)
     tensor, number = _split(centre)
-    return _free(loc, raw_std, tensor, number, prior_std)
+    return _measure_free(loc, raw_std, tensor, number, prior_std)
 
 
 def _split(centre: Tensor | float) -> tuple[Tensor | None, float]:
@@ -139,12 +139,12 @@ def _keep_tied(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _tied_gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     need_loc, need_u, need_v = ctx.needs_input_grad[:3]
-    grads = _tied_backward(grad, *ctx.saved_tensors, *ctx.constants, need_loc, need_u or need_v)
+    grads = direct(_tied_backward)(grad, *ctx.saved_tensors, *ctx.constants, need_loc, need_u or need_v)
     given = (each if needed else None for each, needed in zip(grads, (need_loc, need_u, need_v)))
     return *given, None, None, None, None
 
 
-_tied.register_autograd(_tied_gradients, setup_context=_keep_tied)
+_measure_tied = with_gradients(_tied, _keep_tied, _tied_gradients)
 
 
 @custom_op("leanbayes::free_kl", mutates_args=())
@@ -194,8 +194,8 @@ def _keep_free(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _free_gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     need_loc, need_std = ctx.needs_input_grad[:2]
-    grad_loc, grad_raw = _free_backward(grad, *ctx.saved_tensors, *ctx.constants, need_loc, need_std)
+    grad_loc, grad_raw = direct(_free_backward)(grad, *ctx.saved_tensors, *ctx.constants, need_loc, need_std)
     return grad_loc if need_loc else None, grad_raw if need_std else None, None, None, None
 
 
-_free.register_autograd(_free_gradients, setup_context=_keep_free)
+_measure_free = with_gradients(_free, _keep_free, _free_gradients)

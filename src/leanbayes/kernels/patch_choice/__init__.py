@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from leanbayes.kernels._autograd import first_order_only
+from leanbayes.kernels._autograd import direct, first_order_only, with_gradients
 from leanbayes.kernels._dispatch import fused
 from leanbayes.kernels._layout import MOST_ELEMENTS
 from leanbayes.kernels.patch_choice.reference import chosen_reference, edges_of
@@ -44,7 +44,7 @@ def chosen(copies: Tensor, probs: Tensor, keys: Tensor) -> Tensor:
     """
     if not fused(copies):
         return chosen_reference(copies, probs, keys)
-    return _chosen(copies, edges_of(probs), keys)
+    return _choose(copies, edges_of(probs), keys)
 
 
 @custom_op("leanbayes::patch_choice", mutates_args=())
@@ -77,7 +77,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None]:
     if not ctx.needs_input_grad[0]:
         return None, None, None
-    return _chosen_backward(grad.contiguous(), *ctx.saved_tensors, ctx.dtype), None, None
+    return direct(_chosen_backward)(grad.contiguous(), *ctx.saved_tensors, ctx.dtype), None, None
 
 
-_chosen.register_autograd(_gradients, setup_context=_keep)
+_choose = with_gradients(_chosen, _keep, _gradients)

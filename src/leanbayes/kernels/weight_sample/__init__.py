@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from leanbayes.kernels._autograd import first_order_only
+from leanbayes.kernels._autograd import direct, first_order_only, with_gradients
 from leanbayes.kernels._dispatch import fused
 from leanbayes.kernels._layout import MOST_ELEMENTS, empty_draws, known_layout, laid_out, matrix_layout, same_layout
 from leanbayes.kernels.weight_sample.reference import free_draws_reference, tied_draws_reference
@@ -60,7 +60,7 @@ def tied_draws(
     """
     if not fused(loc):
         return tied_draws_reference(loc, log_u, log_v, keys, out_axis=out_axis, with_loc=with_loc, dtype=dtype)
-    return _tied(loc, log_u.contiguous(), log_v.contiguous(), keys, out_axis, with_loc, dtype)
+    return _draw_tied(loc, log_u.contiguous(), log_v.contiguous(), keys, out_axis, with_loc, dtype)
 
 
 def free_draws(
@@ -80,7 +80,7 @@ def free_draws(
     """
     if not fused(loc):
         return free_draws_reference(loc, raw_std, keys, with_loc=with_loc, dtype=dtype)
-    return _free(loc, raw_std, keys, with_loc, dtype)
+    return _draw_free(loc, raw_std, keys, with_loc, dtype)
 
 
 @custom_op("leanbayes::tied_draws", mutates_args=())
@@ -144,13 +144,15 @@ def _tied_gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     grad_loc, grad_u, grad_v = grad[0], None, None
     if need_std or not as_it_is:
         needed = (need_loc and not as_it_is, need_std)
-        computed, grad_u, grad_v = _tied_backward(grad, log_u, log_v, keys, ctx.out_axis, ctx.loc_dtype, *needed)
+        computed, grad_u, grad_v = direct(_tied_backward)(
+            grad, log_u, log_v, keys, ctx.out_axis, ctx.loc_dtype, *needed
+        )
         grad_loc = grad_loc if as_it_is else computed
     given = (grad_loc if need_loc else None, grad_u if need_u else None, grad_v if need_v else None)
     return *given, None, None, None, None
 
 
-_tied.register_autograd(_tied_gradients, setup_context=_keep_tied)
+_draw_tied = with_gradients(_tied, _keep_tied, _tied_gradients)
 
 
 def _is_gradient_of_loc(grad: Tensor, dtype: torch.dtype) -> bool:
@@ -198,9 +200,9 @@ def _free_gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     grad_loc, grad_raw = grad[0], None
     if need_std or not as_it_is:
         needed = (need_loc and not as_it_is, need_std)
-        computed, grad_raw = _free_backward(grad, raw_std, keys, ctx.loc_dtype, *needed)
+        computed, grad_raw = direct(_free_backward)(grad, raw_std, keys, ctx.loc_dtype, *needed)
         grad_loc = grad_loc if as_it_is else computed
     return grad_loc if need_loc else None, grad_raw if need_std else None, None, None, None
 
 
-_free.register_autograd(_free_gradients, setup_context=_keep_free)
+_draw_free = with_gradients(_free, _keep_free, _free_gradients)

@@ -1,0 +1,49 @@
+"""Compiling models and objectives with torch's compiler, after rewrites of our own."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from leanbayes.compiling.rewrite import fuse_scaled_norms
+
+
+class _Inductor:
+    """A backend of `torch.compile`: our rewrites, then torch's own compiler.
+
+    Args:
+        recorded: Whether calls are recorded as CUDA graphs, which suits models that are not trained.
+    """
+
+    def __init__(self, recorded: bool) -> None:
+        self.recorded = recorded
+
+    def __call__(self, graph_module: fx.GraphModule, inputs: list[Any]) -> Any:
+        fuse_scaled_norms(graph_module)
+        compile_fx = import_module("torch._inductor.compile_fx").compile_fx
+        patches = {"triton.cudagraphs": True} if self.recorded else None
+        return compile_fx(graph_module, inputs, config_patches=patches)
+
+
+def compiled(module: Any, backend: str | None = None, *, recorded: bool = False) -> Any:
+    """A module that is compiled when it is first called, for the sizes of its first inputs.
+
+    Args:
+        module: A model or an objective.
+        backend: Name of a backend of `torch.compile`, None for torch's own compiler.
+        recorded: Whether calls are recorded as CUDA graphs; what one call returns is then gone after the next.
+    """
+    if backend is not None and backend != "inductor":
+        return torch.compile(module, backend=backend)
+    result = torch.compile(module, backend=_Inductor(recorded), dynamic=False)
+    if recorded:
+        result.__dict__["_leanbayes_recorded"] = True
+    return result
+
+
+def is_recorded(model: nn.Module) -> bool:
+    """Whether what a model returns is overwritten by its next call."""
+    return model.__dict__.get("_leanbayes_recorded", False)

@@ -1,0 +1,84 @@
+"""Distributions of one kind as one: their parameters side by side, drawn and measured in one go.
+
+A network has dozens of factors, patches and biases of a few hundred numbers. On its own, each of them costs as many
+calls as a large tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from leanbayes._sampling import Sampling
+from leanbayes.posteriors._base import Posterior
+
+P = TypeVar("P", bound=Posterior)
+
+
+def joined(parts: Sequence[P], kept_axes: int = 0) -> P:
+    """One posterior over the elements of several.
+
+    Args:
+        parts: Posteriors with one `join_key`.
+        kept_axes: First axes of their parameters that stay, as that of the components; the others become one.
+
+    Returns:
+        A posterior that holds concatenated parameters in the place of its own; gradients reach the parts.
+    """
+    first = parts[0]
+    whole = first.__new__(type(first))
+    held: dict[str, Any] = first.__dict__.copy()
+    held["_parameters"] = {name: _side_by_side(parts, name, kept_axes) for name in first._parameters}
+    object.__setattr__(whole, "__dict__", held)
+    return whole
+
+
+def joined_for(parts: Sequence[P], spec: Sampling, kept_axes: int = 0) -> P:
+    """The same, once for all passes of one prediction."""
+    if spec.kept is None:
+        return joined(parts, kept_axes)
+    key = (parts[0], "joined")
+    if key not in spec.kept:
+        spec.kept[key] = joined(parts, kept_axes)
+    return spec.kept[key]
+
+
+def pieces(drawn: Tensor, originals: Sequence[Tensor], kept_axes: int = 0) -> list[Tensor]:
+    """Draws ``[n, all elements]`` as one tensor ``[n, *shape]`` for each of the parameters, laid out as they are.
+
+    Args:
+        drawn: Draws from a joined posterior.
+        originals: A parameter of each part.
+        kept_axes: As they were joined.
+    """
+    shapes = [_order(each, kept_axes) for each in originals]
+    sizes = [each.shape[kept_axes:].numel() for each in originals]
+    found = []
+    for each, order, part in zip(originals, shapes, drawn.split(sizes, -1)):
+        stored = part.view(part.shape[0], *(each.shape[axis] for axis in order))
+        back = [1 + order.index(axis) for axis in range(kept_axes, each.dim())]
+        found.append(stored.permute(0, *back) if back != sorted(back) else stored)
+    return found
+
+
+def _side_by_side(parts: Sequence[Posterior], name: str, kept_axes: int) -> Tensor:
+    tensors: list[Any] = [part._parameters[name] for part in parts]
+    return torch.cat([_in_memory_order(each, kept_axes) for each in tensors], -1)
+
+
+def _in_memory_order(value: Tensor, kept_axes: int) -> Tensor:
+    """The axes after some as one, in the order that they have in memory, so that nothing is copied."""
+    if value.dim() == kept_axes + 1:
+        return value
+    if not value.is_contiguous():
+        value = value.permute(*range(kept_axes), *_order(value, kept_axes))
+    return value.flatten(kept_axes)
+
+
+def _order(value: Tensor, kept_axes: int) -> list[int]:
+    """The axes after some, those with the longest steps in memory first."""
+    rest = list(range(kept_axes, value.dim()))
+    return rest if value.is_contiguous() else sorted(rest, key=lambda axis: -value.stride(axis))
