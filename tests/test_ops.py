@@ -217,3 +217,15 @@ def test_a_new_op_is_registered_once():
     assert layer(torch.randn(5, 3)).shape == (5, 1)
     with pytest.raises(ValueError, match="an op for Scale is registered already"):
         register_op(Scale)(scale)
+
+
+def test_an_op_that_maps_otherwise_has_its_parents_gradients_no_longer():
+    class Doubled(Dense):
+        def __call__(self, x, weight, bias=None):
+            return super().__call__(x, 2 * weight, bias)
+
+    class AlsoWritten(Doubled):
+        def gradients(self, grad, x, weight, wanted):
+            raise NotImplementedError
+
+    assert Dense(3, 2).has_gradients and not Doubled(3, 2).has_gradients and AlsoWritten(3, 2).has_gradients

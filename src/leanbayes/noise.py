@@ -133,8 +133,8 @@ def signs(shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:
 
 
 def cauchy(shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:
-    """Standard Cauchy noise, clipped at `CAUCHY_LIMIT`; in float16 earlier, so that two factors do not overflow."""
-    limit = min(CAUCHY_LIMIT, math.sqrt(torch.finfo(like.dtype).max))
+    """Standard Cauchy noise, clipped at `CAUCHY_LIMIT`; in float16 earlier, so that products do not overflow."""
+    limit = min(CAUCHY_LIMIT, math.sqrt(torch.finfo(like.dtype).max) / 4)
     return torch.tan(math.pi * (uniform(shape, like, spec) - 0.5)).clamp(-limit, limit)
 
 

@@ -34,6 +34,8 @@ class LinearOp(ABC):
 
     out_axis: ClassVar[int] = 0
     in_axis: ClassVar[int] = 1
+    # Whether the class, and not one that maps otherwise, gives `gradients`.
+    written_out: ClassVar[bool] = False
     # Whether inputs are indices, which have no features to scale.
     index_input: ClassVar[bool] = False
     # Whether outputs must come from whole weights, one for all rows of a sample.
@@ -86,10 +88,22 @@ class LinearOp(ABC):
         rows = expand_rows(factor, x.shape[batch_dim])
         return self.add_feature_axis(rows, x.dim(), batch_dim).to(x.dtype)
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        # Gradients that were written for another map would be wrong without a word.
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        if "gradients" in own:
+            cls.written_out = True
+        elif not own.keys().isdisjoint(("__call__", "stacked", "square", "scale")):
+            cls.written_out = False
+
     @property
     def has_gradients(self) -> bool:
-        """Whether `gradients` and `output_shape` are written out, so that a caller may decide what is kept for them."""
-        return False
+        """Whether `gradients` and `output_shape` are written out, so that a caller may decide what is kept for them.
+
+        A subclass that maps otherwise has those of its parent no longer.
+        """
+        return self.written_out
 
     def flat(self, x: Tensor) -> Tensor:
         """The input as its product takes it: vectors in rows for a matrix product."""
@@ -220,11 +234,6 @@ class Dense(LinearOp):
         y = torch.bmm(flat, matrix) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, matrix)
         return _unflatten(y, x, batch_dim)
 
-    @property
-    def has_gradients(self) -> bool:
-        """See `LinearOp`."""
-        return True
-
     def flat(self, x: Tensor) -> Tensor:
         """See `LinearOp`."""
         return _rows(x)
@@ -283,6 +292,7 @@ class DenseTransposed(Dense):
 
     out_axis: ClassVar[int] = 1
     in_axis: ClassVar[int] = 0
+    gradients = Dense.gradients  # of `_matrix`, as this map is
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """See `LinearOp`."""
@@ -326,7 +336,7 @@ class _Spatial(LinearOp):
     @property
     def has_gradients(self) -> bool:
         """See `LinearOp`; not where the input is padded first."""
-        return self._zeros() is not None
+        return self.written_out and self._zeros() is not None
 
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, wanted: tuple[bool, bool]) -> Gradients:
         """See `LinearOp`."""
@@ -357,6 +367,7 @@ class Conv(_Spatial):
 
     padding_mode: str = "zeros"
     pad_amounts: tuple[int, ...] = ()
+    gradients = _Spatial.gradients
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """See `LinearOp`."""
@@ -393,6 +404,7 @@ class ConvTransposed(_Spatial):
     in_axis: ClassVar[int] = 0
 
     output_padding: tuple[int, ...] = ()
+    gradients = _Spatial.gradients
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """See `LinearOp`."""

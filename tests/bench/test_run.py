@@ -118,12 +118,9 @@ def test_one_that_breaks_does_not_cost_the_others(network, monkeypatch):
     ]
 
 
-def test_memory_is_for_a_gpu_and_capturing_for_versions_that_can(network, monkeypatch):
-    monkeypatch.delattr(lb, "capture", raising=False)
+def test_memory_is_for_a_gpu(network):
     found = bench("tiny", dataclasses.replace(PLAN, methods=("emp",), parts=("memory",)))
     assert {row["reason"] for row in found["rows"]} == {"peak memory is measured on a GPU only"}
-    found = bench("tiny", dataclasses.replace(PLAN, methods=("emp",), modes=("captured",), parts=("step",)))
-    assert {row["reason"] for row in found["rows"]} == {"this version of leanbayes has no lb.capture"}
 
 
 def test_captured_runs_go_through_one_call(network, monkeypatch):

@@ -120,7 +120,7 @@ def test_without_the_contexts_a_shared_component_is_an_error(reentrant, kind):
         output.sum().backward()
 
 
-@pytest.mark.parametrize("family", ["mean_field", "drop_connect", "emp", "ecmp", "mc_dropout"])
+@pytest.mark.parametrize("family", ["mean_field", "drop_connect", "mc_dropout"])
 def test_without_the_contexts_other_families_are_right_in_the_default_state(family):
     torch.manual_seed(0)
 
@@ -140,6 +140,23 @@ def test_without_the_contexts_other_families_are_right_in_the_default_state(fami
         grads.append(torch.autograd.grad(model(x).square().sum(), list(model.parameters()), allow_unused=True))
     for ours, plain in zip(*grads):
         torch.testing.assert_close(ours, plain)
+
+
+@pytest.mark.parametrize("family", ["emp", "ecmp"])
+def test_without_the_contexts_weights_that_are_drawn_together_are_refused(family):
+    block = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Tanh(), nn.Linear(4, 4))
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block = block
+
+        def forward(self, x):
+            return checkpoint(self.block, x, use_reentrant=False)
+
+    output = lb.bayesianize(Net(), LAYERWISE[family], where=everywhere)(torch.randn(3, 4))
+    with pytest.raises(RuntimeError, match="pass context_fn=lb.checkpoint_contexts"):
+        output.sum().backward()
 
 
 @pytest.mark.parametrize("family", ["mean_field", "drop_connect", "emp", "ecmp", "mc_dropout"])

@@ -14,20 +14,13 @@ from leanbayes.objectives import ELBO
 _PRECISIONS = {"32": "32", "bf16": "bf16-mixed"}
 
 
-class NoCapture(RuntimeError):
-    """Nothing can be captured here."""
-
-
 def _capture() -> Callable[..., Any]:
     import leanbayes
 
-    found = getattr(leanbayes, "capture", None)
-    if found is None:
-        raise NoCapture("this version of leanbayes has no lb.capture")
     # Each model starts from an empty cache of compiled code: a compiled call looks through the entries of earlier ones,
     # and beyond a few of them it is no longer compiled.
     torch._dynamo.reset()
-    return found
+    return leanbayes.capture
 
 
 def captured_step(setup: Setup, elbo: ELBO, optimizer: torch.optim.Optimizer) -> Any:

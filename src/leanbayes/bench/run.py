@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from leanbayes._machine import device_name, versions
-from leanbayes.bench.capturing import NoCapture
 from leanbayes.bench.contenders import Contender, contenders
 from leanbayes.bench.gate import GateFailed, check_contender
 from leanbayes.bench.measuring import HEAP, free
@@ -30,7 +29,7 @@ from leanbayes.bench.steps import EAGER
 
 PLAIN = "plain"
 _ROUND_S = {"cuda": 0.1, "cpu": 0.01}
-_NOT_POSSIBLE = (NotInstalled, NoCapture, NoMeasure)
+_NOT_POSSIBLE = (NotInstalled, NoMeasure)
 Watch = Callable[[dict[str, Any]], None]
 
 

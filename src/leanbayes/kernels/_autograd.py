@@ -30,8 +30,9 @@ def direct(op: Any) -> Callable[..., Any]:
 
 def _traced() -> bool:
     """Whether somebody looks at the ops that run: a compiler, a transformation or a mode."""
-    modes = torch._C._len_torch_dispatch_stack() > 0
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or modes
+    if torch.compiler.is_compiling():  # asked first: a compiler cannot follow the other questions
+        return True
+    return torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack() > 0
 
 
 def with_gradients(op: Any, keep: Callable[..., None], gradients: Callable[..., Any]) -> Callable[..., Any]:

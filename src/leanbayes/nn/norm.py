@@ -80,8 +80,11 @@ class NormLayer(ConvertedLayer):
                 scale, shift = self._draw(x, spec)
         scale, shift = self._for_all_rows(scale), self._for_all_rows(shift)
         if scale.dim() == self.weight.dim() and (shift is None or shift.dim() == scale.dim()):
-            # One scale for all rows: the plain norm's own kernel.
-            return call_leaf(self.core, {"weight": scale} if shift is None else {"weight": scale, "bias": shift}, x)
+            # One scale for all rows: the plain norm's own kernel, with parameters of the dtype that it knows.
+            values = {"weight": scale.to(self.weight.dtype)}
+            if shift is not None:
+                values["bias"] = shift.to(self.weight.dtype)
+            return call_leaf(self.core, values, x)
         return self._by_rows(x, scale, shift, spec)
 
     def _for_all_rows(self, values: Any) -> Any:

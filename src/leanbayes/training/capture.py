@@ -124,7 +124,7 @@ class CapturedStep:
         except (RuntimeError, TorchDynamoException) as error:
             if self._graphed.graph is not None or isinstance(error, torch.OutOfMemoryError):
                 raise
-            self._give_up("record" if not self._compiled or self._graphed.warm > 1 else "compile", error)
+            self._give_up("recorded" if not self._compiled or self._graphed.warm > 1 else "compiled", error)
             return self(x, y, weights=weights)
         if played:
             self.elbo.advance()
@@ -137,13 +137,13 @@ class CapturedStep:
         except TorchDynamoException as error:
             if not self._compiled:
                 raise
-            self._give_up("compile", error)
+            self._give_up("compiled", error)
             return self._fall_back(batch)
 
     def _give_up(self, what: str, error: Exception) -> None:
-        self.why = f"this step cannot be {what}ed, and runs without: {str(error).strip().splitlines()[0]}"
+        self.why = f"this step cannot be {what}, and runs without: {str(error).strip().splitlines()[0]}"
         _LOG.warning(self.why)
-        if what == "compile":
+        if what == "compiled":
             self._module, self._compiled = self.elbo, False
             if self._graphed is not None:
                 self._graphed = GraphedStep(self._step, self.optimizer, self.device)

@@ -18,7 +18,6 @@ from leanbayes.kernels.scaled_norm.reference import TINY, Gradients, Saved, Sett
 _TINY = constexpr(TINY)
 _MOST_CHANNELS = 64
 _ELEMENTS = 2048  # of a tile
-_SUMMED = 8192  # of a tile that is summed: a long one waits for memory less often
 
 
 @jit
@@ -46,13 +45,18 @@ def row_sums(y, row_mean, row_squares, P, C, POSITIONS: constexpr, CHANNELS: con
     # Whole tiles are summed, and their positions once at the end: threads that wait for each other cost more.
     totals = tl.zeros((POSITIONS, CHANNELS), tl.float32)
     all_squares = tl.zeros((POSITIONS, CHANNELS), tl.float32)
-    for start in range(0, P, POSITIONS):
+    for start in range(0, P, 2 * POSITIONS):
+        # Two tiles at a time: what is on its way from memory hides how long it takes.
         p = start + tl.arange(0, POSITIONS)
+        q = p + POSITIONS
         mask = (p < P)[:, None] & inside[None, :]
+        other = (q < P)[:, None] & inside[None, :]
         value = tl.load(base[None, :] + p[:, None] * C, mask=mask, other=0.0).to(tl.float32)
+        next_value = tl.load(base[None, :] + q[:, None] * C, mask=other, other=0.0).to(tl.float32)
         distance = tl.where(mask, value - shift[None, :], 0.0)
-        totals += distance
-        all_squares += distance * distance
+        further = tl.where(other, next_value - shift[None, :], 0.0)
+        totals += distance + further
+        all_squares += distance * distance + further * further
     total, squares = tl.sum(totals, 0), tl.sum(all_squares, 0)
     tl.store(row_mean + row * C + c, shift + total / P, mask=inside)
     tl.store(row_squares + row * C + c, tl.maximum(squares - total * total / P, 0.0), mask=inside)
@@ -371,11 +375,10 @@ class _Grid:
         self.narrow = min(4, self.block)
         self.columns = (blocks(self.channels, self.narrow),)
 
-    def by_row(self, elements: int = _ELEMENTS) -> dict[str, Any]:
-        """Arguments of kernels that go through the positions of a row, with tiles of so many elements."""
-        tile = min(elements // self.block, power_of_two(self.positions))
-        warps = 8 if tile * self.block >= 4096 else 4
-        return {"P": self.positions, "C": self.channels, "POSITIONS": tile, "CHANNELS": self.block, "num_warps": warps}
+    def by_row(self) -> dict[str, Any]:
+        """Arguments of kernels that go through the positions of a row."""
+        tile = min(_ELEMENTS // self.block, power_of_two(self.positions))
+        return {"P": self.positions, "C": self.channels, "POSITIONS": tile, "CHANNELS": self.block}
 
     def by_channel(self) -> dict[str, Any]:
         """Arguments of kernels that go through the rows of a channel."""
@@ -398,7 +401,7 @@ def forward_triton(
     plain = torch.empty_like(y) if settings.plain or s is None else None
     scaled = None if s is None else torch.empty_like(y)
     with on_device(y):
-        row_sums[grid.tiles](y, saved.row_mean, saved.row_squares, **grid.by_row(_SUMMED))
+        row_sums[grid.tiles](y, saved.row_mean, saved.row_squares, **grid.by_row())
         channel_moments[grid.columns](
             saved.row_mean,
             saved.row_squares,
@@ -464,7 +467,7 @@ def backward_triton(
     }
     inputs = (grad_plain, grad_scaled, y, r, weight, bias, output, s, saved.mean, saved.var, saved.row_mean)
     with on_device(y):
-        gradient_sums[grid.tiles](*inputs, sums, products, grad_s, settings.eps, **known, **grid.by_row(_SUMMED // 2))
+        gradient_sums[grid.tiles](*inputs, sums, products, grad_s, settings.eps, **known, **grid.by_row())
         gradient_of_norm[grid.columns](
             sums,
             products,

@@ -1,0 +1,121 @@
+"""Small distributions of one kind are drawn and measured together, each as if it were alone."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import leanbayes as lb
+from leanbayes._owners import owners, sorted_owners
+from leanbayes._sampling import own_frame
+from leanbayes.parameter import RandomParameter
+from leanbayes.posteriors._joined import joined, pieces
+from leanbayes.posteriors.mean_field import MeanFieldPosterior
+
+METHODS = [lb.MeanField(bias="same"), lb.MeanField(estimator="weight"), lb.Rank1(3), lb.Rank1(2, posterior="cauchy"),
+           lb.BatchEnsemble(3), lb.EMP(3), lb.ECMP(3), lb.KTied(bias="same")]  # fmt: skip
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 2), nn.BatchNorm2d(5), nn.Flatten(),
+        nn.Linear(5 * 9, 4),
+    ).to(memory_format=torch.channels_last)  # fmt: skip
+
+
+def weights(model):
+    return [each for each in model.modules() if isinstance(each, RandomParameter)]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_the_divergence_of_all_is_the_sum_of_each(method):
+    model = lb.bayesianize(network(), method).double()
+    alone = sum(each.kl() for each in weights(model))
+    constants = [
+        t for o in owners(model, "kl_terms") if not isinstance(o, RandomParameter) for t in o.kl_terms("mean", None)
+    ]
+    torch.testing.assert_close(lb.kl(model).double(), alone.double() + sum(constants), rtol=1e-6, atol=1e-6)
+    if not lb.kl(model).requires_grad:
+        return  # points count 0
+    together = torch.autograd.grad(lb.kl(model), list(model.parameters()), allow_unused=True)
+    apart = torch.autograd.grad(sum(each.kl() for each in weights(model)), list(model.parameters()), allow_unused=True)
+    for one, other in zip(together, apart):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "method", [lb.MeanField(init_std=0.3), lb.EMP(3, init_std=0.3), lb.ECMP(3, init_std=0.3)], ids=str
+)
+def test_draws_together_have_the_moments_of_draws_alone(method):
+    posteriors = [each.posterior for each in weights(lb.bayesianize(network(), method))]
+    n = 4000
+    with torch.no_grad(), lb.sampling(seed=0) as spec, own_frame():
+        together = posteriors[0].draw_together(posteriors, "draw", n, spec)
+    for drawn, posterior in zip(together, posteriors, strict=True):
+        with torch.no_grad(), lb.sampling(seed=1) as spec:
+            alone = posterior.rsample(n, spec)
+        assert drawn.shape == alone.shape
+        spread = alone.std(0).clamp_min(1e-6)
+        # Two means of n draws differ by sqrt(2 / n) of the spread, two spreads by less than that; of 500 elements each.
+        assert ((drawn.mean(0) - alone.mean(0)) / spread).abs().max() < 5 * (2 / n) ** 0.5
+        assert (drawn.std(0) / spread - 1).abs().max() < 5 * (2 / n) ** 0.5
+
+
+def test_layers_of_emp_choose_on_their_own_when_drawn_together():
+    posteriors = [each.posterior for each in weights(lb.bayesianize(network(), lb.EMP(2, init_std=0.5)))]
+    with torch.no_grad(), lb.sampling(seed=0) as spec, own_frame():
+        drawn = posteriors[0].draw_together(posteriors, "draw", 2000, spec)
+    picked = [
+        (each[:, 0] == p.copies[1].flatten()[0]).float() for each, p in zip((d.flatten(1) for d in drawn), posteriors)
+    ]
+    table = torch.corrcoef(torch.stack(picked))
+    for a, one in enumerate(posteriors):
+        for b, other in enumerate(posteriors):
+            # A scale and its shift share the layer's index; other layers have another.
+            expected = 1.0 if one.group is other.group else 0.0
+            assert abs(table[a, b] - expected) < 5 / 2000**0.5
+
+
+def test_a_draw_is_laid_out_as_its_weight():
+    parts = [MeanFieldPosterior(torch.randn(4, 3, 2, 2).contiguous(memory_format=torch.channels_last), 0.1),
+             MeanFieldPosterior(torch.randn(5), 0.1), MeanFieldPosterior(torch.randn(2, 6), 0.1)]  # fmt: skip
+    whole = joined(parts)
+    for got, part in zip(pieces(whole.loc.unsqueeze(0), [part.loc for part in parts]), parts, strict=True):
+        torch.testing.assert_close(got[0], part.loc)
+        assert got[0].stride() == part.loc.stride()
+    whole.scale().sum().backward()
+    assert all(part.raw_std.grad is not None and part.loc.grad is None for part in parts)
+
+
+def test_weights_of_one_pass_are_drawn_in_one_call(monkeypatch):
+    model = lb.bayesianize(network(), lb.Rank1(2))
+    calls = []
+    original = MeanFieldPosterior.rsample_rows
+    monkeypatch.setattr(MeanFieldPosterior, "rsample_rows", lambda self, *a: calls.append(1) or original(self, *a))
+    model(torch.randn(2, 3, 6, 6))
+    assert len(calls) == 2  # all output factors, and all input factors
+
+
+def test_a_seed_gives_the_same_draws_in_a_copy():
+    model = lb.bayesianize(network(), lb.ECMP(2))
+    x = torch.randn(2, 3, 6, 6)
+    with torch.no_grad(), lb.sampling(seed=3):
+        first = model.eval()(x)
+    with torch.no_grad(), lb.sampling(seed=3):
+        assert torch.equal(first, copy.deepcopy(model)(x))
+
+
+def test_owners_are_found_again_after_a_change():
+    model = lb.bayesianize(network(), lb.MeanField())
+    first = owners(model, "kl_terms")
+    assert owners(model, "kl_terms") == first
+    model[6] = nn.Identity()
+    assert len(owners(model, "kl_terms")) == len(first) - 1
+    model[6] = lb.nn.BayesianLayer(nn.Linear(45, 4), lb.MeanField())
+    assert owners(model, "kl_terms")[-1] is model[6].weight
+    kinds = sorted_owners(model, "kl_terms", type)
+    assert kinds == {RandomParameter: owners(model, "kl_terms")}

@@ -1,0 +1,82 @@
+"""capture: whole steps and models by one call; what needs a GPU is in tests/gpu."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import leanbayes as lb
+
+
+def parts():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    model = lb.bayesianize(net, lb.EMP(2))
+    return model, torch.randn(12, 4), torch.randint(3, (12,))
+
+
+def test_a_step_on_the_cpu_is_that_of_a_loop():
+    model, x, y = parts()
+    ends = []
+    for captured in (True, False):
+        elbo = lb.ELBO(copy.deepcopy(model), 100, kl_weight=lb.LinearAnneal(4))
+        optimizer = torch.optim.Adam(elbo.parameters(), 0.01)
+        step = lb.capture(elbo, optimizer, compile=False) if captured else None
+        torch.manual_seed(1)
+        for rows in (12, 12, 7, 12):
+            if step is not None:
+                terms = step(x[:rows], y[:rows], weights=torch.ones(rows))
+            else:
+                terms = elbo(x[:rows], y[:rows])
+                optimizer.zero_grad()
+                terms.loss.backward()
+                optimizer.step()
+        ends.append([terms.loss.detach(), elbo.step, *elbo.model.parameters()])
+    for one, other in zip(*ends):
+        torch.testing.assert_close(one, other)
+    assert step is None and int(ends[0][1]) == 4
+
+
+def test_how_it_runs_is_said():
+    model, _, _ = parts()
+    elbo = lb.ELBO(model, 100)
+    step = lb.capture(elbo, torch.optim.SGD(elbo.parameters(), 0.1), compile=False)
+    assert step.how == "eager" and step.why is None
+
+
+def test_a_smaller_last_batch_is_not_compiled():
+    model, x, y = parts()
+    elbo = lb.ELBO(model, 100)
+    sizes = []
+
+    def backend(graph_module, inputs):
+        sizes.append([each.shape[0] for each in inputs if isinstance(each, torch.Tensor) and each.dim() == 2])
+        return graph_module.forward
+
+    torch._dynamo.reset()
+    step = lb.capture(elbo, torch.optim.SGD(elbo.parameters(), 0.1))
+    step._module = torch.compile(elbo, backend=backend)
+    for rows in (12, 5, 12, 5):
+        step(x[:rows], y[:rows])
+    assert len(sizes) == 1
+
+
+def test_bad_arguments_are_said():
+    model, _, _ = parts()
+    elbo = lb.ELBO(model, 100)
+    optimizer = torch.optim.SGD(elbo.parameters(), 0.1)
+    with pytest.raises(TypeError, match="takes an ELBO with an optimizer"):
+        lb.capture(model, optimizer)
+    with pytest.raises(TypeError, match="takes an optimizer with an ELBO"):
+        lb.capture(elbo)
+    with pytest.raises(TypeError, match="takes an nn.Module"):
+        lb.capture(3)
+    with pytest.raises(ValueError, match="precision"):
+        lb.capture(elbo, optimizer, precision="16")
+
+
+def test_a_model_for_predictions_is_compiled_or_left():
+    model, x, _ = parts()
+    assert lb.capture(model, compile=False) is model
+    assert lb.capture(model)._orig_mod is model
