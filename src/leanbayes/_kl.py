@@ -53,7 +53,10 @@ def add_up(offered: list[Any]) -> list[Tensor]:
         elif isinstance(term, Divergence):
             # Compilers put what is alike together by themselves.
             key = None if torch.compiler.is_compiling() else term.join_key()
-            alike.setdefault(id(term) if key is None else key, []).append(term)
+            if key is None:
+                terms.append(term.value())
+            else:
+                alike.setdefault(key, []).append(term)
         elif isinstance(term, Tensor):
             terms.append(term)
     return terms + [_as_one(parts).value() for parts in alike.values()] + [_joint(parts) for parts in joint.values()]

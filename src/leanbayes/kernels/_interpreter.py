@@ -13,8 +13,10 @@ def mend() -> None:
     if patch.__name__ == "mended":
         return
 
-    def mended(tensor: Any, scope: Any) -> None:
-        patch(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+    def mended(tensor: Any, *scope: Any) -> None:
+        patch(tensor, *scope)
+        # Triton up to 3.5 has no scope, and leaves what it has set.
+        change = scope[0].set_attr if scope else setattr
+        change(tensor, "__index__", lambda self: self.handle.data.item())
 
     interpreter._patch_lang_tensor = mended
