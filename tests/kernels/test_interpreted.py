@@ -16,6 +16,7 @@ FILES = [
     "test_patch_choice.py",
     "test_philox.py",
     "test_local_epilogue.py",
+    "test_scaled_norm.py",
     pytest.param("test_posteriors.py", marks=pytest.mark.slow),
 ]
 
