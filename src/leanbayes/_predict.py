@@ -372,10 +372,11 @@ def _best_chunk(model: nn.Module, x: Any, state: Sampling, boundary: Boundary | 
     count = rows(x, state.batch_dim)
     width = first.numel() // max(count, 1) if boundary is None else boundary.width
     rows_wanted = limits.wide_rows if width > _WIDE_ROW else limits.rows
-    drawn = _drawn_elements(model, state)
+    drawing = _drawing_layers(model, state, first)
+    drawn = max((layer.weight.numel() for layer in drawing), default=0)
     whole = first.device.type == "cuda" and is_compiled(model)
     norms = not whole and any(isinstance(layer, NormLayer) for layer in model.modules())
-    if width > _WIDE_ROW and (_draws_kernels(model, state) or norms):
+    if width > _WIDE_ROW and (any(not isinstance(layer.op, Dense) for layer in drawing) or norms):
         # Convolutions apply drawn weights one after the other, and a norm with a scale per row reads more than one
         # with a scale for all, unless it is compiled: folding saves only the calls between.
         rows_wanted //= 4
@@ -388,25 +389,22 @@ def _best_chunk(model: nn.Module, x: Any, state: Sampling, boundary: Boundary | 
     return max(1, chunk)
 
 
-def _draws_kernels(model: nn.Module, state: Sampling) -> bool:
-    """Whether a pass draws weights of convolutions."""
-    return any(not isinstance(layer.op, Dense) for layer in _drawing_layers(model, state))
+def _drawing_layers(model: nn.Module, state: Sampling, x: Tensor) -> list[BayesianLayer]:
+    """Layers that draw whole weights in a pass over such an input."""
+    # A layer that is exact on one vector of each example gets one, unless the model takes sequences.
+    vectors = x.is_floating_point() and x.dim() != 3
 
+    def draws(layer: BayesianLayer) -> bool:
+        return estimator(layer.estimator if vectors else layer.estimator_otherwise).draws_weight
 
-def _drawing_layers(model: nn.Module, state: Sampling) -> list[BayesianLayer]:
     layers = [layer for layer in model.modules() if isinstance(layer, BayesianLayer)]
-    return [layer for layer in layers if state.joint or estimator(layer.estimator_otherwise).draws_weight]
+    return [layer for layer in layers if state.joint or draws(layer)]
 
 
 def _free_rows(x: Tensor, count: int) -> int:
     """Rows whose activations fit the free memory of a GPU."""
     free, _ = torch.cuda.mem_get_info(x.device)
     return free // max(1, _ACTIVATIONS * x.element_size() * x.numel() // max(count, 1))
-
-
-def _drawn_elements(model: nn.Module, state: Sampling) -> int:
-    """Elements of the largest weight that a pass draws."""
-    return max((layer.weight.numel() for layer in _drawing_layers(model, state)), default=0)
 
 
 def _drawn_seed(state: Sampling) -> int:

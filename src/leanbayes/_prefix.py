@@ -118,22 +118,35 @@ class PrefixRunner:
         self.x = x
         self.boundary = boundary
         self.kept: dict[str, list[Any]] = {}
+        # What runs after the first pass, by the number of samples: making a replica takes longer than a small layer.
+        self.prepared: dict[int, tuple[nn.Module, list[_Replay]]] = {}
 
     def run(self, n: int) -> Tensor:
         """Outputs ``[n * B, ...]`` of n folded samples, in the sampling state in force."""
         if self.boundary is None:
             return output_tensor(call(self.model, fold(self.x, n, current_sampling().batch_dim)))
+        if self.boundary.before and not self.kept:
+            running = self._foldable(n)
+            for name in self.boundary.before:
+                running.get_submodule(name).register_forward_hook(_Record(self.kept.setdefault(name, [])))
+            return output_tensor(call(running, self.x))
+        if n not in self.prepared:
+            running = self._foldable(n)
+            replays = [_Replay(self.kept[name]) for name in self.boundary.before]
+            for name, replay in zip(self.boundary.before, replays):
+                running.get_submodule(name).forward = replay  # pyright: ignore[reportAttributeAccessIssue]
+            self.prepared[n] = running, replays
+        running, replays = self.prepared[n]
+        for replay in replays:
+            replay.rewind()
+        return output_tensor(call(running, self.x))
+
+    def _foldable(self, n: int) -> nn.Module:
+        assert self.boundary is not None
         running = replica(self.model, own_hooks=True)
         if n > 1:
             _fold_at(running, self.boundary, n)
-        replay = bool(self.kept)
-        for name in self.boundary.before:
-            module = running.get_submodule(name)
-            if replay:
-                module.forward = _Replay(self.kept[name])  # pyright: ignore[reportAttributeAccessIssue]
-            else:
-                module.register_forward_hook(_Record(self.kept.setdefault(name, [])))
-        return output_tensor(call(running, self.x))
+        return running
 
 
 class _Record:
@@ -146,7 +159,12 @@ class _Record:
 
 class _Replay:
     def __init__(self, outputs: list[Any]) -> None:
+        self.outputs = outputs
         self.rest = iter(outputs)
+
+    def rewind(self) -> None:
+        """Begin with the first output again."""
+        self.rest = iter(self.outputs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return next(self.rest)
