@@ -81,7 +81,8 @@ def predict(
         seed: Makes the draws repeatable, whatever ran before.
         chunk: Samples per pass, which bounds the memory; None chooses.
         joint: Every sample is one function: the same weights for all rows and, with a seed, for any chunking and on
-            all ranks. Else each layer's own estimator draws, which is cheapest and right for each example.
+            all ranks. Else each layer's own estimator draws, or a quicker one with the same distribution of each
+            example: drawn weights, which the rows of a sample share, in the place of flipout.
         keep: "outputs" keeps every sample's outputs, "summary" streams them.
         grad: Whether the result can be differentiated.
 

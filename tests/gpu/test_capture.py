@@ -103,9 +103,10 @@ def test_every_family_can_be_captured_with_fresh_noise(method, compile):
         slow = lb.predict(model, x, 24)
     assert fast.outputs.shape[1:] == slow.outputs.shape[1:] and fast.probs.isfinite().all()
     assert (fast.outputs[0] - fast.outputs[-1]).abs().max() > 0
-    # Both average draws of one distribution.
-    spread = slow.probs.std().item() + 0.05
-    assert (fast.probs - slow.probs).abs().mean() < spread
+    # Both average draws of one distribution, of bfloat16 logits.
+    one, other = (each.outputs.float().softmax(-1) for each in (fast, slow))
+    error = (one.var(0) / len(one) + other.var(0) / len(other)).sqrt()
+    assert ((fast.probs - slow.probs).abs() < 6 * error + 0.02).all()
 
 
 def test_what_cannot_be_recorded_runs_without():

@@ -80,3 +80,48 @@ def test_a_model_for_predictions_is_compiled_or_left():
     model, x, _ = parts()
     assert lb.capture(model, compile=False) is model
     assert lb.capture(model)._orig_mod is model
+
+
+class Recording:
+    """What GraphedStep does to learning rates, without a GPU: numbers at first, tensors from the recording on."""
+
+    def __init__(self, optimizer, fails=False):
+        self.optimizer, self.fails = optimizer, fails
+        self.graph, self.warm, self.seen = None, 0, []
+
+    def __call__(self, batch):
+        self.warm += 1
+        if self.warm > 2 and self.graph is None:
+            for group in self.optimizer.param_groups:
+                group["lr"] = torch.as_tensor(group["lr"])
+            if self.fails:
+                raise RuntimeError("cannot be recorded")
+            self.graph, self.read = object(), [group["lr"] for group in self.optimizer.param_groups]
+        rates = self.read if self.graph is not None else [group["lr"] for group in self.optimizer.param_groups]
+        self.seen.append(float(rates[0]))
+        return None, self.graph is not None
+
+
+def test_a_recorded_step_follows_a_schedule_that_sets_numbers():
+    model, x, y = parts()
+    elbo = lb.ELBO(model, 100)
+    optimizer = torch.optim.SGD(elbo.parameters(), 0.1)
+    step = lb.capture(elbo, optimizer, compile=False)
+    step._graphed = recording = Recording(optimizer)
+    rates = [0.1 / (1 + k) for k in range(6)]
+    for rate in rates:
+        optimizer.param_groups[0]["lr"] = rate
+        step(x, y)
+    assert recording.seen == pytest.approx(rates)
+
+
+def test_what_cannot_be_recorded_runs_without_and_has_its_rates():
+    model, x, y = parts()
+    elbo = lb.ELBO(model, 100)
+    optimizer = torch.optim.Adam(elbo.parameters(), 0.1)
+    step = lb.capture(elbo, optimizer, compile=False)
+    step._graphed = Recording(optimizer, fails=True)
+    for _ in range(4):
+        step(x, y)
+    assert step.how == "eager" and "cannot be recorded" in step.why
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1) and isinstance(optimizer.param_groups[0]["lr"], float)

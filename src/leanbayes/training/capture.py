@@ -128,6 +128,8 @@ class CapturedStep:
             return self(x, y, weights=weights)
         if played:
             self.elbo.advance()
+            if not self._rates:  # the recording reads them from now on
+                self._rates = [group["lr"] for group in self.optimizer.param_groups]
         return terms
 
     def _fall_back(self, batch: Batch) -> Terms:
@@ -149,6 +151,8 @@ class CapturedStep:
                 self._graphed = GraphedStep(self._step, self.optimizer, self.device)
         else:
             self._graphed = None
+            for group in self.optimizer.param_groups:
+                group["lr"] = float(group["lr"])  # the recording would have read a tensor
 
     def _step(self, batch: Batch) -> Terms:
         # The last batch of an epoch may be smaller: compiling for it would take longer than all such steps.
@@ -161,15 +165,10 @@ class CapturedStep:
 
     def _set_rates(self) -> None:
         """A recorded step reads the learning rates from memory; schedulers put numbers in their place."""
-        for number, group in enumerate(self.optimizer.param_groups):
-            rate = group["lr"]
-            if isinstance(rate, Tensor) and rate.device == self.device:
-                if number == len(self._rates):
-                    self._rates.append(rate)
-            elif number < len(self._rates):
-                self._rates[number].fill_(float(rate))
-            if number < len(self._rates):
-                group["lr"] = self._rates[number]
+        for group, recorded in zip(self.optimizer.param_groups, self._rates):
+            if group["lr"] is not recorded:
+                recorded.fill_(float(group["lr"]))
+                group["lr"] = recorded
 
 
 def _make_capturable(optimizer: Optimizer, device: torch.device) -> None:
