@@ -10,6 +10,7 @@ from torch import nn
 
 import leanbayes as lb
 from benchmarks._measure import interleaved
+from leanbayes._inputs import output_tensor
 
 SAMPLES = 50
 METHODS = {
@@ -115,7 +116,7 @@ def partly_random(device: torch.device, repeats: int) -> Iterator[dict]:
 def _loop(model: nn.Module, x: torch.Tensor, samples: int) -> torch.Tensor:
     """What one writes by hand to have the outputs that `predict` returns."""
     with torch.no_grad():
-        return torch.stack([model(x) for _ in range(samples)])
+        return torch.stack([output_tensor(model(x)) for _ in range(samples)])
 
 
 def _check(model: nn.Module, x: torch.Tensor) -> None:
