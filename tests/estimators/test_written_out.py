@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from torch.autograd import forward_ad
 from torch.autograd.graph import saved_tensors_hooks
-from torch.torch_version import TorchVersion
 
 import leanbayes as lb
 from leanbayes._sampling import Sampling, using
@@ -182,9 +181,6 @@ def test_flipout_keeps_its_input_and_signs(kind, low):
     assert all(shape in ((8, x.shape[1 if x.dim() == 4 else -1]), (8, 2)) for shape in signs)
 
 
-@pytest.mark.xfail(
-    TorchVersion(torch.__version__) < "2.13", reason="earlier compilers also keep what could be computed again"
-)
 @pytest.mark.parametrize("estimator", ["local", "flipout"])
 @pytest.mark.parametrize("kind", BIG)
 def test_compiled_steps_keep_no_more(kind, estimator):

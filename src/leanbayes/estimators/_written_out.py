@@ -17,7 +17,8 @@ def writes_gradients(op: LinearOp, x: Tensor) -> bool:
     """Whether an op can be differentiated by hand here: in reverse mode, outside of `torch.func` and of exports."""
     if not op.has_gradients or not op.batched(x):
         return False
-    return reverse_mode_alone() and not torch.compiler.is_exporting()
+    # Not `is_exporting()`, which compilers before torch 2.13 take for true in all that they trace.
+    return reverse_mode_alone() and not torch.compiler._is_exporting_flag
 
 
 def reverse_mode_alone() -> bool:

@@ -72,7 +72,7 @@ def assert_probability_close(
     hits: Tensor, probability: Tensor | float, sigmas: float = 5.0, what: str = "fraction"
 ) -> None:
     """Fail where the fraction of true entries of `hits` ``[N, ...]`` does not fit a probability."""
-    expected = torch.as_tensor(probability, dtype=torch.float64)
+    expected = torch.as_tensor(probability, dtype=torch.float64, device=hits.device)
     error = (expected * (1 - expected) / len(hits)).sqrt().expand(hits.shape[1:])
     _compare(hits.double().mean(0), expected, error, sigmas, what)
 
@@ -98,7 +98,7 @@ def _variance_error(samples: Tensor) -> Tensor:
 
 
 def _compare(actual: Tensor, expected: Tensor | float, error: Tensor, sigmas: float, what: str) -> None:
-    expected = torch.as_tensor(expected, dtype=torch.float64).detach().expand(actual.shape)
+    expected = torch.as_tensor(expected, dtype=torch.float64, device=actual.device).detach().expand(actual.shape)
     actual = actual.detach()
     allowed = sigmas * error.detach() + _ROUNDING * (1e-2 + expected.abs())
     distance = (actual - expected).abs()
