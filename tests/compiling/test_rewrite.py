@@ -70,19 +70,31 @@ def test_what_has_no_scale_of_rows_is_left_alone():
     assert run(PostActivation, lb.MeanField(estimator="weight"), True)[3] == 0
 
 
+def test_signs_that_are_not_trained_are_left_to_the_compiler():
+    assert run(PostActivation, lb.MeanField(estimator="flipout"), True)[3] == 0
+
+
 def test_channels_first_is_left_to_the_compiler():
     assert run(PostActivation, lb.BatchEnsemble(2), True, layout=torch.contiguous_format)[3] == 0
 
 
-def test_norms_in_eval_mode_are_left_alone():
-    model = lb.bayesianize(PostActivation().to(memory_format=torch.channels_last), lb.BatchEnsemble(2)).eval()
+def predicted(grad):
+    torch.manual_seed(0)
+    model = lb.bayesianize(PostActivation().to(memory_format=torch.channels_last), lb.BatchEnsemble(2))
+    x = torch.randn(4, 3, 6, 5).contiguous(memory_format=torch.channels_last)
+    model(x)  # statistics of its own
+    model.eval()
     counts = []
 
     def backend(graph_module, inputs):
         counts.append(rewrite.fuse_scaled_norms(graph_module))
         return graph_module.forward
 
-    x = torch.randn(4, 3, 6, 5).contiguous(memory_format=torch.channels_last)
-    with torch.no_grad(), lb.sampling(component=1):
+    with torch.set_grad_enabled(grad), lb.sampling(component=1):
         torch.testing.assert_close(torch.compile(model, backend=backend)(x), model(x))
-    assert counts == [0]
+    return sum(counts)
+
+
+def test_norms_in_eval_mode_stay_as_they_are_but_for_gradients():
+    assert predicted(grad=False) == 4
+    assert predicted(grad=True) == 0

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from leanbayes.kernels._dispatch import fused
-from leanbayes.kernels.scaled_norm import scaled_norm
+from leanbayes.kernels.scaled_norm import scaled_norm, scaled_norm_eval
 from leanbayes.kernels.scaled_norm.reference import Settings, backward_reference, forward_reference
 from leanbayes.kernels.scaled_norm.triton import backward_triton, forward_triton
 
@@ -128,6 +128,25 @@ def test_the_kernels_give_what_the_reference_gives(parts, relu, plain, shape):
         assert (got is None) == (want is None)
         if want is not None:
             check(got, want.double(), 1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("parts", "relu", "plain"), CASES)
+def test_known_statistics_give_what_plain_torch_gives(parts, relu, plain, dtype, device="cpu", shape=(5, 6, 3, 4)):
+    values = {name: value.detach() for name, value in make(shape, dtype, device).items()}
+    mean, var = (torch.rand(shape[1], generator=torch.Generator().manual_seed(k)).to(device) + 1 for k in (2, 3))
+    exact = {name: value.double() for name, value in values.items()}
+    z = exact["y"] * exact["r"][:, :, None, None] if "r" in parts else exact["y"]
+    z = F.batch_norm(z, mean.double(), var.double(), exact["weight"], exact["bias"], eps=EPS)
+    z = z + exact["residual"] if "residual" in parts else z
+    a = z.relu() if relu else z
+    y, r, weight, bias, residual, s = arguments(values, parts)
+    first, second = scaled_norm_eval(y, r, weight, bias, residual, s, mean, var, relu, EPS, plain)
+    tolerance = 2e-2 if dtype == torch.bfloat16 else 2e-5
+    if plain or s is None:
+        check(first, a, tolerance)
+    if s is not None:
+        check(second, a * exact["s"][:, :, None, None], tolerance)
 
 
 def test_a_second_derivative_is_refused():

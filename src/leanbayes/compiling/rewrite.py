@@ -44,10 +44,11 @@ class _Place(NamedTuple):
 
 
 def fuse_scaled_norms(graph_module: fx.GraphModule) -> int:
-    """Put one kernel in the place of each batch normalisation in training next to a scale of rows; returns how many.
+    """Put one kernel in the place of each batch normalisation next to a scale of rows; returns how many.
 
-    Rank-1 layers scale rows of their inputs and outputs, and a compiler takes passes over memory of their own for the
-    sums that the gradients of these scales are.
+    Rank-1 layers scale rows of their inputs and outputs. In training a compiler takes passes over memory of their own
+    for the sums that the gradients of these scales are; the signs of flipout, which have none, are left to it, as it
+    need not keep what they scale. In eval mode and without gradients the kernel is the faster one.
     """
     graph, count = graph_module.graph, 0
     for node in list(graph.nodes):
@@ -76,14 +77,20 @@ def _is_image(node: Any) -> bool:
 def _is_norm(node: fx.Node) -> bool:
     if node.op != "call_function" or node.target is not F.batch_norm or len(node.args) != 8 or node.kwargs:
         return False
-    x, _, _, weight, bias, training, momentum, _ = node.args
-    return training is True and momentum is not None and weight is not None and bias is not None and _is_image(x)
+    x, mean, var, weight, bias, training, momentum, _ = node.args
+    if weight is None or bias is None or not _is_image(x):
+        return False
+    if training is True:
+        return momentum is not None
+    value = _value(node)
+    return training is False and None not in (mean, var) and value is not None and not value.requires_grad
 
 
 def _look_around(norm: fx.Node) -> _Place:
     x: Any = norm.args[0]
+    training = norm.args[5] is True
     y, r, chain = x, None, [norm]
-    before = _scaled(x)
+    before = _scaled(x, training)
     if before is not None and len(x.users) == 1 and _is_image(before[0]):
         y, r = before
         chain.insert(0, x)
@@ -100,7 +107,7 @@ def _look_around(norm: fx.Node) -> _Place:
     if cut is not None:
         chain.append(cut)
     product = min(chain[-1].users, default=None)  # nodes compare by their place in the graph
-    after = None if product is None else _scaled(product)
+    after = None if product is None else _scaled(product, training)
     if after is None or after[0] is not chain[-1]:
         return _Place(chain, norm, y, r, residual, cut is not None, None, None)  # pyright: ignore[reportArgumentType]
     return _Place(chain, norm, y, r, residual, cut is not None, product, after[1])  # pyright: ignore[reportArgumentType]
@@ -118,8 +125,8 @@ def _only_user(node: fx.Node, targets: tuple[Any, ...]) -> fx.Node | None:
     return user if user.op == "call_function" and user.target in targets else None
 
 
-def _scaled(node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
-    """An image and the scale ``[N, C]`` of its rows, of which a node is the product."""
+def _scaled(node: fx.Node, trained: bool) -> tuple[fx.Node, fx.Node] | None:
+    """An image and the scale ``[N, C]`` of its rows, trained or not, of which a node is the product."""
     if node.op != "call_function" or node.target not in _MUL or len(node.args) != 2:
         return None
     for image, factor in (node.args, node.args[::-1]):
@@ -128,7 +135,9 @@ def _scaled(node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
             continue
         if a.shape[2] * a.shape[3] > 1 and (product := _value(node)) is not None and product.dtype == a.dtype:
             source = _flat(factor)
-            return None if source is None else (image, source)  # pyright: ignore[reportReturnType]
+            value = _value(source)
+            fits = value is not None and value.requires_grad is trained
+            return (image, source) if fits else None  # pyright: ignore[reportReturnType]
     return None
 
 
@@ -143,7 +152,7 @@ def _flat(factor: Any) -> fx.Node | None:
 
 
 def _replace(graph: fx.Graph, place: _Place) -> None:
-    _, mean, var, weight, bias, _, momentum, eps = place.norm.args
+    _, mean, var, weight, bias, training, momentum, eps = place.norm.args
     activation = place.chain[-1]
     if place.s is not None:
         _scale_further(graph, place)
@@ -153,10 +162,15 @@ def _replace(graph: fx.Graph, place: _Place) -> None:
     image = _value(place.norm)
     assert image is not None
     with graph.inserting_before(where):
-        inputs = (place.y, place.r, weight, bias, place.residual, place.s, place.relu, eps, wanted)
-        both = graph.call_function(torch.ops.leanbayes.scaled_norm.default, inputs)
-        plain, product, centre, spread = (graph.call_function(operator.getitem, (both, k)) for k in range(4))
-        if mean is not None and var is not None:
+        inputs = (place.y, place.r, weight, bias, place.residual, place.s)
+        if training:
+            op, inputs = torch.ops.leanbayes.scaled_norm.default, (*inputs, place.relu, eps, wanted)
+        else:
+            op, inputs = torch.ops.leanbayes.scaled_norm_eval.default, (*inputs, mean, var, place.relu, eps, wanted)
+        both = graph.call_function(op, inputs)
+        plain, product = (graph.call_function(operator.getitem, (both, k)) for k in range(2))
+        if training and mean is not None and var is not None:
+            centre, spread = (graph.call_function(operator.getitem, (both, k)) for k in (2, 3))
             count = image.numel() // image.shape[1]
             unbiased = graph.call_function(operator.mul, (spread, count / max(count - 1, 1)))
             for buffer, new in ((mean, centre), (var, unbiased)):
@@ -181,7 +195,7 @@ def _scale_further(graph: fx.Graph, place: _Place) -> None:
     activation, product = place.chain[-1], place.product
     assert product is not None
     for user in list(activation.users):
-        found = None if user is product else _scaled(user)
+        found = None if user is product else _scaled(user, place.norm.args[5] is True)
         if found is None or found[0] is not activation:
             continue
         with graph.inserting_before(user):

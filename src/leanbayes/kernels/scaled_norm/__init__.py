@@ -9,10 +9,16 @@ from torch import Tensor
 
 from leanbayes.kernels._autograd import first_order_only
 from leanbayes.kernels._dispatch import fused
-from leanbayes.kernels.scaled_norm.reference import Saved, Settings, backward_reference, forward_reference
-from leanbayes.kernels.scaled_norm.triton import backward_triton, forward_triton
+from leanbayes.kernels.scaled_norm.reference import (
+    Saved,
+    Settings,
+    apply_reference,
+    backward_reference,
+    forward_reference,
+)
+from leanbayes.kernels.scaled_norm.triton import apply_triton, backward_triton, forward_triton
 
-__all__ = ["scaled_norm"]
+__all__ = ["scaled_norm", "scaled_norm_eval"]
 
 
 @torch.library.custom_op("leanbayes::scaled_norm", mutates_args=())
@@ -171,3 +177,41 @@ def _backward(ctx: Any, grad_plain: Tensor, grad_scaled: Tensor, *_: Any) -> tup
 
 
 scaled_norm.register_autograd(_backward, setup_context=_setup)
+
+
+@torch.library.custom_op("leanbayes::scaled_norm_eval", mutates_args=())
+def scaled_norm_eval(
+    y: Tensor,
+    r: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    residual: Tensor | None,
+    s: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
+    relu: bool,
+    eps: float,
+    plain: bool,
+) -> tuple[Tensor, Tensor]:
+    """The first two results of `scaled_norm`, with statistics ``[C]`` that are known; it has no gradient."""
+    run = apply_triton if fused(y) else apply_reference
+    first, second = run(y, r, weight, bias, residual, s, mean, var, Settings(relu, eps, plain))
+    return y.new_empty(0) if first is None else first, y.new_empty(0) if second is None else second
+
+
+@scaled_norm_eval.register_fake
+def _fake_eval(
+    y: Tensor,
+    r: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    residual: Tensor | None,
+    s: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
+    relu: bool,
+    eps: float,
+    plain: bool,
+) -> tuple[Tensor, Tensor]:
+    first = torch.empty_like(y) if plain or s is None else y.new_empty(0)
+    return first, y.new_empty(0) if s is None else torch.empty_like(y)

@@ -73,15 +73,31 @@ def forward_reference(
     row_squares = (precise - row_mean[:, :, None, None]).square().sum((2, 3))
     scaled = precise if r is None else precise * r.float()[:, :, None, None]
     var, mean = torch.var_mean(scaled, (0, 2, 3), correction=0)
-    z = (scaled - mean[:, None, None]) * torch.rsqrt(var + settings.eps)[:, None, None]
+    plain, product = apply_reference(y, r, weight, bias, residual, s, mean, var, settings)
+    return plain, product, Saved(mean, var, row_mean, row_squares)
+
+
+def apply_reference(
+    y: Tensor,
+    r: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    residual: Tensor | None,
+    s: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
+    settings: Settings,
+) -> tuple[Tensor | None, Tensor | None]:
+    """The output before and after the second scale, None where it is not wanted, for statistics that are known."""
+    scaled = y.float() if r is None else y.float() * r.float()[:, :, None, None]
+    z = (scaled - mean.float()[:, None, None]) * torch.rsqrt(var.float() + settings.eps)[:, None, None]
     z = z * weight.float()[:, None, None] + bias.float()[:, None, None]
     if residual is not None:
         z = z + residual.float()
     if settings.relu:
         z = z.relu()
     plain = z.to(y.dtype) if settings.plain or s is None else None
-    product = None if s is None else (z * nonzero(s)[:, :, None, None]).to(y.dtype)
-    return plain, product, Saved(mean, var, row_mean, row_squares)
+    return plain, None if s is None else (z * nonzero(s)[:, :, None, None]).to(y.dtype)
 
 
 def backward_reference(

@@ -1,12 +1,13 @@
 """Batch normalisation between two rank-1 layers, in Triton.
 
 Tensors ``[N, C, H, W]`` have their channels last in memory. A program takes one row and some channels, so that sums
-over the positions of a row, which the gradients of its factors are, cost nothing beside those of the norm.
+over the positions of a row, which the gradients of its factors are, cost nothing beside those of the norm. Loops have
+the next tiles on their way from memory while they work on one.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,8 +17,10 @@ from leanbayes.kernels._triton import constexpr, jit, tl
 from leanbayes.kernels.scaled_norm.reference import TINY, Gradients, Saved, Settings
 
 _TINY = constexpr(TINY)
-_MOST_CHANNELS = 64
-_ELEMENTS = 2048  # of a tile
+# Tiles that an H200 is fast with: positions from which on a line holds, channels at most, elements, warps. Where a row
+# has few positions, wide tiles let a thread keep its channels to itself: sums over threads are what takes time.
+_TILES = ((512, 64, 2048, 4), (128, 64, 1024, 2), (32, 128, 1024, 2), (0, 512, 1024, 2))
+_SUM_CHANNELS, _SUM_ELEMENTS = 512, 2048
 
 
 @jit
@@ -45,18 +48,13 @@ def row_sums(y, row_mean, row_squares, P, C, POSITIONS: constexpr, CHANNELS: con
     # Whole tiles are summed, and their positions once at the end: threads that wait for each other cost more.
     totals = tl.zeros((POSITIONS, CHANNELS), tl.float32)
     all_squares = tl.zeros((POSITIONS, CHANNELS), tl.float32)
-    for start in range(0, P, 2 * POSITIONS):
-        # Two tiles at a time: what is on its way from memory hides how long it takes.
+    for start in tl.range(0, P, POSITIONS, num_stages=3):
         p = start + tl.arange(0, POSITIONS)
-        q = p + POSITIONS
         mask = (p < P)[:, None] & inside[None, :]
-        other = (q < P)[:, None] & inside[None, :]
         value = tl.load(base[None, :] + p[:, None] * C, mask=mask, other=0.0).to(tl.float32)
-        next_value = tl.load(base[None, :] + q[:, None] * C, mask=other, other=0.0).to(tl.float32)
         distance = tl.where(mask, value - shift[None, :], 0.0)
-        further = tl.where(other, next_value - shift[None, :], 0.0)
-        totals += distance + further
-        all_squares += distance * distance + further * further
+        totals += distance
+        all_squares += distance * distance
     total, squares = tl.sum(totals, 0), tl.sum(all_squares, 0)
     tl.store(row_mean + row * C + c, shift + total / P, mask=inside)
     tl.store(row_squares + row * C + c, tl.maximum(squares - total * total / P, 0.0), mask=inside)
@@ -124,12 +122,13 @@ def apply_norm(
     c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     inside = c < C
     slope = tl.load(weight + c, mask=inside, other=0.0).to(tl.float32)
-    slope *= 1.0 / tl.sqrt(tl.load(var + c, mask=inside, other=1.0) + eps)
-    shift = tl.load(bias + c, mask=inside, other=0.0).to(tl.float32) - tl.load(mean + c, mask=inside, other=0.0) * slope
+    slope *= 1.0 / tl.sqrt(tl.load(var + c, mask=inside, other=1.0).to(tl.float32) + eps)
+    centre = tl.load(mean + c, mask=inside, other=0.0).to(tl.float32)
+    shift = tl.load(bias + c, mask=inside, other=0.0).to(tl.float32) - centre * slope
     slope *= _factor(r, row, c, inside, C, HAS_R)
     second = _nonzero_factor(s, row, c, inside, C, HAS_S)
     base = row * P * C
-    for start in range(0, P, POSITIONS):
+    for start in tl.range(0, P, POSITIONS, num_stages=3):
         p = start + tl.arange(0, POSITIONS)
         mask = (p < P)[:, None] & inside[None, :]
         place = base + p[:, None] * C + c[None, :]
@@ -222,7 +221,7 @@ def gradient_sums(
     totals = tl.zeros((POSITIONS, CHANNELS), tl.float32)
     all_products = tl.zeros((POSITIONS, CHANNELS), tl.float32)
     outer = tl.zeros((POSITIONS, CHANNELS), tl.float32)
-    for start in range(0, P, POSITIONS):
+    for start in tl.range(0, P, POSITIONS, num_stages=3):
         p = start + tl.arange(0, POSITIONS)
         mask = (p < P)[:, None] & inside[None, :]
         place = base + p[:, None] * C + c[None, :]
@@ -327,7 +326,7 @@ def gradient_of_input(
     of_bias = tl.load(grad_bias + c, mask=inside, other=0.0) / count
     of_weight = tl.load(grad_weight + c, mask=inside, other=0.0) / count
     base = row * P * C
-    for start in range(0, P, POSITIONS):
+    for start in tl.range(0, P, POSITIONS, num_stages=3):
         p = start + tl.arange(0, POSITIONS)
         mask = (p < P)[:, None] & inside[None, :]
         place = base + p[:, None] * C + c[None, :]
@@ -363,22 +362,40 @@ def gradient_of_input(
         tl.store(grad_r + own, (slope * (around + m * along)).to(grad_r.dtype.element_ty), mask=inside)
 
 
+class _Tiles(NamedTuple):
+    """Programs that each take one row and some channels, and what they are told."""
+
+    grid: tuple[int, int]
+    arguments: dict[str, Any]
+
+
 class _Grid:
     """Programs for a tensor ``[N, C, H, W]``, and what kernels are told about it."""
 
     def __init__(self, y: Tensor) -> None:
         self.rows, self.channels = y.shape[:2]
         self.positions = y.shape[2] * y.shape[3]
-        self.block = min(_MOST_CHANNELS, power_of_two(self.channels))
-        self.tiles = (self.rows, blocks(self.channels, self.block))
         # Sums over rows have few programs: narrow blocks make more of them, and long ones of fewer steps.
-        self.narrow = min(4, self.block)
+        self.narrow = min(4, power_of_two(self.channels))
         self.columns = (blocks(self.channels, self.narrow),)
 
-    def by_row(self) -> dict[str, Any]:
-        """Arguments of kernels that go through the positions of a row."""
-        tile = min(_ELEMENTS // self.block, power_of_two(self.positions))
-        return {"P": self.positions, "C": self.channels, "POSITIONS": tile, "CHANNELS": self.block}
+    def by_row(self) -> _Tiles:
+        """Of kernels that go through the positions of a row."""
+        _, channels, elements, warps = next(line for line in _TILES if self.positions >= line[0])
+        return self._tiles(channels, elements, warps)
+
+    def sums_by_row(self) -> _Tiles:
+        """Of kernels that read the positions of a row and write their sums alone."""
+        return self._tiles(_SUM_CHANNELS, _SUM_ELEMENTS, 1)
+
+    def _tiles(self, most: int, elements: int, warps: int) -> _Tiles:
+        # The largest block that leaves no thread without a channel, if that is not too narrow.
+        block = min(most, self.channels & -self.channels)
+        if block < 64:
+            block = min(64, power_of_two(self.channels))
+        positions = min(max(elements // block, 1), power_of_two(self.positions))
+        arguments = {"P": self.positions, "C": self.channels, "POSITIONS": positions, "CHANNELS": block}
+        return _Tiles((self.rows, blocks(self.channels, block)), {**arguments, "num_warps": warps})
 
     def by_channel(self) -> dict[str, Any]:
         """Arguments of kernels that go through the rows of a channel."""
@@ -396,12 +413,11 @@ def forward_triton(
 ) -> tuple[Tensor | None, Tensor | None, Saved]:
     """See `forward_reference`; all of them with channels last."""
     grid = _Grid(y)
+    sums = grid.sums_by_row()
     like = (grid.rows, grid.channels)
     saved = Saved(scratch(like[1:], y), scratch(like[1:], y), scratch(like, y), scratch(like, y))
-    plain = torch.empty_like(y) if settings.plain or s is None else None
-    scaled = None if s is None else torch.empty_like(y)
     with on_device(y):
-        row_sums[grid.tiles](y, saved.row_mean, saved.row_squares, **grid.by_row())
+        row_sums[sums.grid](y, saved.row_mean, saved.row_squares, **sums.arguments)
         channel_moments[grid.columns](
             saved.row_mean,
             saved.row_squares,
@@ -412,15 +428,34 @@ def forward_triton(
             HAS_R=r is not None,
             **grid.by_channel(),
         )
-        apply_norm[grid.tiles](
+    return *apply_triton(y, r, weight, bias, residual, s, saved.mean, saved.var, settings), saved
+
+
+def apply_triton(
+    y: Tensor,
+    r: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    residual: Tensor | None,
+    s: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
+    settings: Settings,
+) -> tuple[Tensor | None, Tensor | None]:
+    """See `apply_reference`; all of them with channels last."""
+    tiles = _Grid(y).by_row()
+    plain = torch.empty_like(y) if settings.plain or s is None else None
+    scaled = None if s is None else torch.empty_like(y)
+    with on_device(y):
+        apply_norm[tiles.grid](
             y,
             r,
             weight,
             bias,
             residual,
             s,
-            saved.mean,
-            saved.var,
+            mean,
+            var,
             plain,
             scaled,
             settings.eps,
@@ -429,9 +464,9 @@ def forward_triton(
             HAS_S=s is not None,
             RELU=settings.relu,
             PLAIN=plain is not None,
-            **grid.by_row(),
+            **tiles.arguments,
         )
-    return plain, scaled, saved
+    return plain, scaled
 
 
 def backward_triton(
@@ -449,6 +484,7 @@ def backward_triton(
 ) -> Gradients:
     """See `backward_reference`; all of them with channels last."""
     grid = _Grid(y)
+    tiles = grid.by_row()
     like = (grid.rows, grid.channels)
     sums, products = scratch(like, y), scratch(like, y)
     grad_weight, grad_bias = scratch(like[1:], y), scratch(like[1:], y)
@@ -467,7 +503,7 @@ def backward_triton(
     }
     inputs = (grad_plain, grad_scaled, y, r, weight, bias, output, s, saved.mean, saved.var, saved.row_mean)
     with on_device(y):
-        gradient_sums[grid.tiles](*inputs, sums, products, grad_s, settings.eps, **known, **grid.by_row())
+        gradient_sums[tiles.grid](*inputs, sums, products, grad_s, settings.eps, **known, **tiles.arguments)
         gradient_of_norm[grid.columns](
             sums,
             products,
@@ -481,7 +517,7 @@ def backward_triton(
             HAS_R=r is not None,
             **grid.by_channel(),
         )
-        gradient_of_input[grid.tiles](
+        gradient_of_input[tiles.grid](
             *inputs,
             saved.row_squares,
             sums,
@@ -494,6 +530,6 @@ def backward_triton(
             settings.eps,
             grid.rows,
             **known,
-            **grid.by_row(),
+            **tiles.arguments,
         )
     return Gradients(grad_y, grad_r, grad_weight, grad_bias, grad_residual, grad_s)
