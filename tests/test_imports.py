@@ -23,7 +23,7 @@ ORDER = [
     ("convert",),
     ("_int8", "_quantize", "_summary", "_save", "_saved_file"),
     ("objectives",),
-    ("_modes", "_prediction", "_prefix", "_auto_samples", "_predict"),
+    ("_modes", "_prediction", "_prefix", "_auto_samples", "_chunks", "_sample_plan", "_predict"),
     ("_machine", "corruptions", "data", "metrics", "testing", "training"),
     ("analysis", "learn", "rl"),
     ("compare",),

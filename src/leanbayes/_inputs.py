@@ -73,11 +73,38 @@ def find_rows(x: Any, batch_dim: int = 0) -> int | None:
     return None
 
 
+class NanCheck:
+    """Looks for NaN in an input, without waiting for a GPU before the answer is wanted.
+
+    Args:
+        x: Anything that holds tensors.
+    """
+
+    def __init__(self, x: Any) -> None:
+        self.pending: list[tuple[Tensor, Tensor, torch.cuda.Event | None]] = []
+        for tensor in tensors(x):
+            if tensor.is_floating_point():
+                flag, event = torch.isnan(tensor).any(), None
+                if tensor.is_cuda:
+                    flag = torch.empty((), dtype=torch.bool, pin_memory=True).copy_(flag, non_blocking=True)
+                    event = torch.cuda.Event()
+                    event.record(torch.cuda.current_stream(tensor.device))
+                self.pending.append((tensor, flag, event))
+
+    def finish(self) -> None:
+        """Raise where there is NaN."""
+        for tensor, flag, event in self.pending:
+            if event is not None:
+                event.synchronize()
+            if bool(flag):
+                bad = torch.isnan(tensor)
+                count = int(bad.flatten(1).any(1).sum()) if tensor.dim() > 1 else int(bad.sum())
+                raise ValueError(
+                    f"the input contains NaN in {count} of {tensor.shape[0]} rows; clean or impute it first"
+                )
+        self.pending.clear()
+
+
 def check_no_nan(x: Any) -> None:
     """Raise where an input holds NaN, before it can reach a model's statistics."""
-    for tensor in tensors(x):
-        if tensor.is_floating_point() and bool(torch.isnan(tensor).any()):
-            bad = (
-                int(torch.isnan(tensor).flatten(1).any(1).sum()) if tensor.dim() > 1 else int(torch.isnan(tensor).sum())
-            )
-            raise ValueError(f"the input contains NaN in {bad} of {tensor.shape[0]} rows; clean or impute it first")
+    NanCheck(x).finish()

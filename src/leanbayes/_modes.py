@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from leanbayes._owners import all_modules
+
 _LOCK = threading.Lock()
 # Modules that were in training mode, with the number of predictions that run them in eval mode.
 _LENT: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
@@ -22,7 +24,7 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
     """
     lent: list[nn.Module] = []
     with _LOCK:
-        for module in model.modules():
+        for module in all_modules(model):
             if module.training or module in _LENT:
                 _LENT[module] = _LENT.get(module, 0) + 1
                 module.training = False

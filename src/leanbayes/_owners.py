@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
+
+_Kind = TypeVar("_Kind", bound=nn.Module)
 
 
 class _Census:
@@ -16,12 +18,14 @@ class _Census:
     Attributes:
         modules: Their types and ids, by which it is known whether the model has changed.
         found: Owners by what they offer; weak, so that a model that is its own owner can go.
+        instances: Modules by their class, likewise.
         derived: What users of the census have worked out from it.
     """
 
     def __init__(self, modules: list[Any]) -> None:
         self.modules = modules
         self.found: dict[str, list[weakref.ref[nn.Module]]] = {}
+        self.instances: dict[type, list[weakref.ref[nn.Module]]] = {}
         self.derived: dict[Any, Any] = {}
 
 
@@ -39,6 +43,16 @@ def owners(model: nn.Module, offer: str) -> list[Any]:
         _collect(model, offer, found, set())
         return found
     return _known_owners(_census(model), model, offer)
+
+
+def instances(model: nn.Module, kind: type[_Kind]) -> list[_Kind]:
+    """The modules of a model that are of a class, each once, also those inside of others."""
+    census = _census(model)
+    known: list[Any] = [reference() for reference in census.instances.get(kind, (_nobody,))]
+    if None in known:
+        known = [module for module in model.modules() if isinstance(module, kind)]
+        census.instances[kind] = [weakref.ref(module) for module in known]
+    return known
 
 
 def sorted_owners(model: nn.Module, offer: str, key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
@@ -77,20 +91,28 @@ def _nobody() -> None:
 
 
 def _census(model: nn.Module) -> _Census:
-    modules = _fingerprint(model)
+    modules = fingerprint(model)
     census = _KNOWN.get(model)
     if census is None or census.modules != modules:
         census = _KNOWN[model] = _Census(modules)
     return census
 
 
-def _fingerprint(model: nn.Module) -> list[Any]:
-    """Types and ids of all modules in a fixed order, with repetitions: much quicker than `nn.Module.modules`."""
+def fingerprint(model: nn.Module) -> list[Any]:
+    """Types and ids of all modules in a fixed order: what tells whether a model consists of other modules now."""
+    found: list[Any] = []
+    for module in all_modules(model):
+        found.append(type(module))
+        found.append(id(module))
+    return found
+
+
+def all_modules(model: nn.Module) -> list[nn.Module]:
+    """All modules in a fixed order, with repetitions: much quicker than `nn.Module.modules`."""
     found, stack = [], [model]
     while stack:
         module = stack.pop()
-        found.append(type(module))
-        found.append(id(module))
+        found.append(module)
         children = module._modules
         if children:
             stack.extend([child for child in children.values() if child is not None])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import islice
 from typing import Any, Literal, NamedTuple
@@ -11,15 +11,15 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from leanbayes._auto_samples import MOST, Settling, balanced_stages, deciding_blocks, stage_counts, whole_rounds
-from leanbayes._components import MixturePart, draws_noise, in_turn, mixture_parts
-from leanbayes._inputs import check_no_nan, rows, tensors
+from leanbayes._auto_samples import Settling, deciding_blocks
+from leanbayes._chunks import best_chunk, block_rows
+from leanbayes._inputs import NanCheck, rows, tensors
 from leanbayes._modes import eval_mode
 from leanbayes._prediction import Prediction, Statistics, join_statistics
 from leanbayes._prefix import Boundary, PrefixRunner, forget_boundary, look_at
 from leanbayes._rows import map_rows
+from leanbayes._sample_plan import SamplePlan, plan_samples
 from leanbayes._sampling import (
-    Assigned,
     Sampling,
     SeededRandom,
     Stream,
@@ -29,28 +29,8 @@ from leanbayes._sampling import (
     sample_seed,
 )
 from leanbayes.compiling import is_recorded
-from leanbayes.estimators import estimator
 from leanbayes.nn._replica import is_compiled
-from leanbayes.nn.layer import BayesianLayer
-from leanbayes.nn.norm import NormLayer
 from leanbayes.objectives.likelihoods import Likelihood
-from leanbayes.ops import Dense
-
-
-class _Limits(NamedTuple):
-    """What one pass takes where `chunk` is not given: enough to fill the machine, little enough for its caches."""
-
-    rows: int
-    wide_rows: int  # rows of images and the like
-    drawn_elements: int  # elements of the drawn weights of one layer
-    block: int  # rows of one block of a large input
-
-
-_CPU = _Limits(rows=512, wide_rows=32, drawn_elements=1 << 18, block=1024)
-_CUDA = _Limits(rows=8192, wide_rows=1024, drawn_elements=1 << 28, block=4096)
-_WIDE_ROW = 1024
-# Memory that a pass takes beyond its input: so many times as much.
-_ACTIVATIONS = 128
 
 
 def predict(
@@ -111,19 +91,20 @@ def predict(
         base_seed = _drawn_seed(state) if seed is None else seed
     if samples == "auto" and _is_held():
         raise ValueError("samples='auto' adds new draws, which sampling(hold=True) does not make; give a number")
-    run = _Run(model, _plan_samples(model, samples, state), state, chunk, base_seed)
+    run = _Run(model, plan_samples(model, samples, state), state, chunk, base_seed)
     grows = len(run.plan.stages) > 1
     many = _is_loader(x)
 
     def empty() -> _Result:
         return _Result(likelihood, keep == "outputs", sums=keep == "summary" or grows, on_cpu=many and not grad)
 
-    with eval_mode(model), torch.enable_grad() if grad else torch.no_grad(), ExitStack() as seeded:
-        blocks = _batches(model, x, many, chunk)
+    with eval_mode(model), torch.enable_grad() if grad else torch.no_grad(), ExitStack() as stack:
+        checks = stack.enter_context(_Checks())
+        blocks = _batches(model, x, many, chunk, checks)
         first = list(deciding_blocks(blocks, many) if grows else islice(blocks, 1))
         if seed is not None and look_at(model, first[0]).own_noise:
             # What the model draws by itself comes from torch's own generators.
-            seeded.enter_context(SeededRandom(seed))
+            stack.enter_context(SeededRandom(seed))
         results = [empty() for _ in first]
         count = _draw_stages(run, first, results)
         for block in blocks:
@@ -133,6 +114,27 @@ def predict(
         return Prediction(None, likelihood, join_statistics([result.statistics for result in results]))
     pieces = [result.whole() for result in results]
     return Prediction(pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1), likelihood)
+
+
+class _Checks:
+    """Looks for NaN in the blocks of a prediction while it runs; a GPU is not waited for."""
+
+    def __init__(self) -> None:
+        self.last: NanCheck | None = None
+
+    def __enter__(self) -> _Checks:
+        return self
+
+    def add(self, block: Any) -> None:
+        """Look at one more block."""
+        if self.last is not None:
+            self.last.finish()
+        self.last = NanCheck(block)
+
+    def __exit__(self, *error: object) -> None:
+        # Also after an error, which NaN may have led to.
+        if self.last is not None:
+            self.last.finish()
 
 
 class _Result:
@@ -168,73 +170,11 @@ class _Result:
         return self.pieces[0] if len(self.pieces) == 1 else torch.cat(self.pieces)
 
 
-class _SamplePlan:
-    """How many samples there are, and which components they use.
-
-    Args:
-        stages: Total numbers of samples after which to look whether there are enough; the last is the most.
-        points: Number of combinations of components that take turns, 1 where there is nothing to go through.
-        components: ``components(start, n)`` gives those of n samples from the start-th on.
-    """
-
-    def __init__(
-        self,
-        stages: tuple[int, ...],
-        points: int = 1,
-        components: Callable[[int, int], dict[int, Assigned]] | None = None,
-    ) -> None:
-        self.stages = stages
-        self.points = points
-        self.components = components
-
-
-def _plan_samples(model: nn.Module, samples: int | Literal["auto"], state: Sampling) -> _SamplePlan:
-    """Which samples a prediction is made of.
-
-    The points of nested mixtures are always all gone through. Of parts that were converted one by one, all
-    combinations are where they are no more than the samples; else every part's points come equally often.
-    """
-    if state.mean is True:
-        return _SamplePlan((1,))
-    random = draws_noise(model)
-    parts = mixture_parts(model)
-    spread = isinstance(state.component, str) and state.component in ("random", "all") and not state.assigned
-    if not parts or not spread:
-        return _SamplePlan(_stages(samples) if random else (1,))
-    points = math.prod(part.points for part in parts)
-    # Points cost one sample each, so that "auto" goes through all it can; of draws it may need a few only.
-    enough = samples if samples != "auto" else stage_counts()[0] if random else MOST
-    if len(parts) == 1 or points <= enough:
-        stages = _stages(samples, points) if random else (points,)
-        return _SamplePlan(stages, points, lambda start, n: in_turn(parts, n, start % points))
-    return _balanced_plan(parts, samples, state)
-
-
-def _stages(samples: int | Literal["auto"], whole: int = 1) -> tuple[int, ...]:
-    """Total numbers of samples in whole rounds: the one that was given, or those of "auto"."""
-    return stage_counts(whole) if samples == "auto" else (math.ceil(samples / whole) * whole,)
-
-
-def _balanced_plan(parts: list[MixturePart], samples: int | Literal["auto"], state: Sampling) -> _SamplePlan:
-    """Samples in which every part's points come equally often, in random combinations."""
-    if samples == "auto":
-        stages = stage_counts(whole_rounds(parts))
-    else:
-        stages = (max(samples, *(part.points for part in parts)),)
-    index = balanced_stages(parts, stages, state)
-
-    def some(start: int, n: int) -> dict[int, Assigned]:
-        # The last pass of a compiled model may be longer than what is left.
-        return {group: Assigned(tuple(k[(start + s) % len(k)] for s in range(n))) for group, k in index.items()}
-
-    return _SamplePlan(stages, 1, some)
-
-
 class _Run(NamedTuple):
     """How all blocks of rows are run."""
 
     model: nn.Module
-    plan: _SamplePlan
+    plan: SamplePlan
     state: Sampling
     chunk: int | None
     base_seed: int | None
@@ -299,7 +239,7 @@ class _Passes:
 
 
 def _one_chunk(
-    runner: PrefixRunner, x: Any, plan: _SamplePlan, state: Sampling, start: int, size: int, base_seed: int | None
+    runner: PrefixRunner, x: Any, plan: SamplePlan, state: Sampling, start: int, size: int, base_seed: int | None
 ) -> Tensor:
     """Outputs ``[size, B, ...]`` of the samples from the start-th on."""
     count, batch_dim = rows(x, state.batch_dim), state.batch_dim
@@ -335,7 +275,7 @@ def _out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def _smaller(size: int, model: nn.Module, plan: _SamplePlan) -> int:
+def _smaller(size: int, model: nn.Module, plan: SamplePlan) -> int:
     """About half as many samples per pass, after one has not fit."""
     half = max(1, size // 2)
     if is_compiled(model) and half >= plan.points:
@@ -354,7 +294,7 @@ def _chunk_size(run: _Run, count: int, x: Any, boundary: Boundary | None) -> int
     """Samples per pass, the same for all passes of so many, so that a compiled model compiles once."""
     if _is_held():
         return count
-    chunk = _best_chunk(run.model, x, run.state, boundary) if run.chunk is None else run.chunk
+    chunk = best_chunk(run.model, x, run.state, boundary) if run.chunk is None else run.chunk
     if is_compiled(run.model):
         # The later stages of a number that grows are longer, and run in passes of the first one's size.
         chunk = min(chunk, run.plan.stages[0])
@@ -364,48 +304,6 @@ def _chunk_size(run: _Run, count: int, x: Any, boundary: Boundary | None) -> int
         # Whole rounds of components, so that every pass begins with component 0 and nothing compiles again.
         size = math.ceil(size / run.plan.points) * run.plan.points
     return size
-
-
-def _best_chunk(model: nn.Module, x: Any, state: Sampling, boundary: Boundary | None) -> int:
-    """Samples that are worth folding: small passes cost overhead, large ones leave the caches."""
-    first = next(tensors(x))
-    limits = _CUDA if first.device.type == "cuda" else _CPU
-    count = rows(x, state.batch_dim)
-    width = first.numel() // max(count, 1) if boundary is None else boundary.width
-    rows_wanted = limits.wide_rows if width > _WIDE_ROW else limits.rows
-    drawing = _drawing_layers(model, state, first)
-    drawn = max((layer.weight.numel() for layer in drawing), default=0)
-    whole = first.device.type == "cuda" and is_compiled(model)
-    norms = not whole and any(isinstance(layer, NormLayer) for layer in model.modules())
-    if width > _WIDE_ROW and (any(not isinstance(layer.op, Dense) for layer in drawing) or norms):
-        # Convolutions apply drawn weights one after the other, and a norm with a scale per row reads more than one
-        # with a scale for all, unless it is compiled: folding saves only the calls between.
-        rows_wanted //= 4
-    elif whole:
-        # A compiled pass costs its host more than the device.
-        rows_wanted = max(rows_wanted, min(limits.rows, _free_rows(first, count)))
-    chunk = rows_wanted // max(count, 1)
-    if drawn:
-        chunk = min(chunk, limits.drawn_elements // drawn)
-    return max(1, chunk)
-
-
-def _drawing_layers(model: nn.Module, state: Sampling, x: Tensor) -> list[BayesianLayer]:
-    """Layers that draw whole weights in a pass over such an input."""
-    # A layer that is exact on one vector of each example gets one, unless the model takes sequences.
-    vectors = x.is_floating_point() and x.dim() != 3
-
-    def draws(layer: BayesianLayer) -> bool:
-        return estimator(layer.estimator if vectors else layer.estimator_otherwise).draws_weight
-
-    layers = [layer for layer in model.modules() if isinstance(layer, BayesianLayer)]
-    return [layer for layer in layers if state.joint or draws(layer)]
-
-
-def _free_rows(x: Tensor, count: int) -> int:
-    """Rows whose activations fit the free memory of a GPU."""
-    free, _ = torch.cuda.mem_get_info(x.device)
-    return free // max(1, _ACTIVATIONS * x.element_size() * x.numel() // max(count, 1))
 
 
 def _drawn_seed(state: Sampling) -> int:
@@ -421,10 +319,10 @@ def _is_loader(x: Any) -> bool:
     return isinstance(x, Iterable) and not isinstance(x, (Tensor, Mapping, tuple, list))
 
 
-def _batches(model: nn.Module, x: Any, many: bool, chunk: int | None) -> Iterator[Any]:
+def _batches(model: nn.Module, x: Any, many: bool, chunk: int | None, checks: _Checks) -> Iterator[Any]:
     """The batches of a loader on the model's device, or the blocks of one large input."""
     if not many:
-        yield from _blocks(x, chunk)
+        yield from _blocks(x, chunk, checks)
         return
     from rich.console import Console
     from rich.progress import track
@@ -436,7 +334,7 @@ def _batches(model: nn.Module, x: Any, many: bool, chunk: int | None) -> Iterato
     for batch in track(x, "predict", total=total, transient=True, console=console, disable=not console.is_terminal):
         found = True
         block = _to_device(_loader_input(batch), reference)
-        check_no_nan(block)
+        checks.add(block)
         yield block
     if not found:
         raise ValueError("the loader gave no batch; predict needs at least one example")
@@ -454,14 +352,14 @@ def _to_device(x: Any, reference: Tensor | None) -> Any:
     return map_rows(x, lambda t: t.to(reference.device, non_blocking=True))
 
 
-def _blocks(x: Any, chunk: int | None) -> Iterator[Any]:
+def _blocks(x: Any, chunk: int | None, checks: _Checks) -> Iterator[Any]:
     batch_dim = current_sampling().batch_dim
     count = rows(x, batch_dim)
     if count == 0:
         raise ValueError("predict needs at least one example, got an empty batch")
-    limit = (_CUDA if next(tensors(x)).device.type == "cuda" else _CPU).block
+    limit = block_rows(next(tensors(x)))
     whole = any(t.dim() <= batch_dim or t.shape[batch_dim] != count for t in tensors(x))
-    check_no_nan(x)
+    checks.add(x)
     if chunk is not None or count <= limit or whole or _is_held():
         yield x
         return

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from leanbayes._inputs import call, output_tensor, rows, tensors
+from leanbayes._owners import fingerprint
 from leanbayes._rows import map_rows
 from leanbayes._sampling import Sampling, current_sampling, fold, using
 from leanbayes.nn._base import Converted
@@ -38,12 +39,12 @@ class Findings(NamedTuple):
     """What a look at a model has shown.
 
     Attributes:
-        layers: Its converted parts when it was looked at.
+        modules: What it consisted of when it was looked at.
         boundary: Where samples can be folded in, None for its input.
         own_noise: Whether it draws from torch's generators by itself, whatever its converted layers do.
     """
 
-    layers: tuple[Any, ...]
+    modules: list[Any]
     boundary: Boundary | None
     own_noise: bool
 
@@ -53,12 +54,12 @@ _FOUND: weakref.WeakKeyDictionary[nn.Module, Findings] = weakref.WeakKeyDictiona
 
 
 def look_at(model: nn.Module, x: Any) -> Findings:
-    """What predictions need to know of a model, found on a few rows of x and kept as long as it keeps its layers."""
-    layers = tuple((name, id(m)) for name, m in model.named_modules() if isinstance(m, Converted))
+    """What predictions need to know of a model, found on a few rows of x and kept as long as it keeps its modules."""
+    modules = fingerprint(model)
     with _LOCK:
         found = _FOUND.get(model)
-    if found is None or found.layers != layers:
-        found = _look_at(model, x, layers)
+    if found is None or found.modules != modules:
+        found = _look_at(model, x, modules)
         with _LOCK:
             _FOUND[model] = found
     return found
@@ -73,7 +74,7 @@ def find_boundary(model: nn.Module, x: Any) -> Boundary | None:
     return look_at(model, x).boundary
 
 
-def _look_at(model: nn.Module, x: Any, layers: tuple[Any, ...]) -> Findings:
+def _look_at(model: nn.Module, x: Any, modules: list[Any]) -> Findings:
     device = next(tensors(x)).device
     before = _generator_state(device)
     boundary = None
@@ -87,7 +88,7 @@ def _look_at(model: nn.Module, x: Any, layers: tuple[Any, ...]) -> Findings:
         boundary = None  # a model that does not run on three rows is simply folded at its input
     after = _generator_state(device)
     own_noise = any(not torch.equal(one, other) for one, other in zip(before, after))
-    return Findings(layers, boundary, own_noise)
+    return Findings(modules, boundary, own_noise)
 
 
 def _generator_state(device: torch.device) -> list[Tensor]:
