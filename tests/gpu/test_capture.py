@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes.compiling import compiled, rewrite
+from leanbayes.training import TrainConfig, fit
 
 pytestmark = [
     pytest.mark.gpu,
@@ -109,18 +111,57 @@ def test_every_family_can_be_captured_with_fresh_noise(method, compile):
     assert ((fast.probs - slow.probs).abs() < 6 * error + 0.02).all()
 
 
+class Waits(nn.Module):
+    """Draws noise, then looks at a value on the host."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x):
+        y = self.layer(x)
+        return y * (1 if y.sum().item() > 1e6 else 2)
+
+
 def test_what_cannot_be_recorded_runs_without():
-    class Waits(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 3)
-
-        def forward(self, x):
-            return self.layer(x) * (1 if x.sum().item() > 0 else 2)
-
-    elbo = lb.ELBO(Waits().cuda(), 100)
+    elbo = lb.ELBO(lb.bayesianize(Waits().cuda(), lb.MeanField()), 100)
     step = lb.capture(elbo, torch.optim.SGD(elbo.parameters(), 0.1), compile=False)
     x, y = torch.randn(8, 4).cuda(), torch.randint(3, (8,)).cuda()
     losses = [step(x, y).loss.item() for _ in range(30)]
     assert step.how == "eager" and "cannot be recorded" in step.why
     assert losses[-1] < losses[0] and int(elbo.step) == 30
+    # Nothing is left of the failed recording: draws go on, and other steps can be recorded.
+    assert torch.rand(3, device="cuda").isfinite().all()
+    other = lb.ELBO(lb.bayesianize(nn.Linear(4, 3).cuda(), lb.MeanField()), 100)
+    step = lb.capture(other, torch.optim.SGD(other.parameters(), 0.1), compile=False)
+    assert [step(x, y).loss.item() for _ in range(9)] and step.how == "recorded"
+
+
+def test_training_records_by_itself_and_goes_on_where_it_cannot(caplog):
+    x, y = torch.randn(64, 4), torch.randint(3, (64,))
+    config = TrainConfig(epochs=3, batch_size=16, optimizer="sgd", lr=0.05)
+    model = lb.bayesianize(nn.Linear(4, 3), lb.MeanField())
+    assert fit(model, (x, y), config).how == "float32 with TF32 products, recorded" and not caplog.records
+    waits = lb.bayesianize(Waits(), lb.MeanField())
+    history = fit(waits, (x, y), config)
+    assert history.how == "float32 with TF32 products, eager" and history.last["step"] == 12
+    assert len(caplog.records) == 1 and "cannot be recorded" in caplog.records[0].message
+    with pytest.raises(RuntimeError, match="cannot be recorded"):
+        fit(waits, (x, y), replace(config, cuda_graph=True))
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_a_setting_that_a_callback_changes_is_not_that_of_the_recording():
+    x, y = torch.randn(64, 4), torch.randint(3, (64,))
+    net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.0), nn.Linear(8, 3))
+
+    def drop_everything(event):
+        event.model[1].p = 1.0 if event.record["epoch"] == 2 else 0.0
+
+    config = TrainConfig(epochs=4, batch_size=8, lr=1e-9, seed=1)
+    losses = fit(net, (x, y), config, callbacks=[drop_everything])["loss"]
+    net[1].p = 1.0
+    with torch.no_grad():
+        expected = nn.functional.cross_entropy(net.train()(x.cuda()), y.cuda()).item()
+    assert losses[2] == pytest.approx(expected, rel=1e-3) and abs(losses[1] - expected) > 1e-2
+    assert losses[3] == pytest.approx(losses[1], rel=1e-3)

@@ -76,3 +76,8 @@ def test_what_may_change_between_parts_of_a_run():
     assert TrainConfig(lr=0.1, seed=3).differences(config) == ["lr", "seed"]
     cosine = TrainConfig(schedule="cosine")
     assert TrainConfig(schedule="cosine", epochs=99).differences(cosine) == ["epochs"]
+
+
+def test_a_run_can_go_on_under_the_default_precision():
+    assert TrainConfig(precision="32").differences(TrainConfig()) == []
+    assert TrainConfig(precision="bf16-mixed").differences(TrainConfig()) == ["precision"]

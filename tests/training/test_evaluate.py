@@ -7,6 +7,7 @@ import leanbayes as lb
 from leanbayes.training import fit
 from leanbayes.training.data import Place, TensorSource
 from leanbayes.training.evaluate import evaluate, evaluating
+from leanbayes.training.execution import choose_execution
 from leanbayes.training.runtime import OneProcess
 from tests.training.problems import assert_same, config, data, network, weights
 
@@ -15,7 +16,8 @@ PLACE = Place(torch.device("cpu"))
 
 def prepare(model, likelihood=None, **options):
     runtime = OneProcess(config())
-    runtime.setup(lb.ELBO(model, 96, likelihood, **options))
+    elbo = lb.ELBO(model, 96, likelihood, **options)
+    runtime.setup(elbo, choose_execution(config(), runtime.device, 1, elbo, 96))
     return runtime
 
 

@@ -1,5 +1,8 @@
 """The choice of device and runtime."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -65,3 +68,8 @@ def test_strategies_on_one_gpu(strategy, tmp_path):
     saved = torch.load(tmp_path / "last.pt")["model"]
     for name, value in plain.state_dict().items():
         torch.testing.assert_close(saved[f"model.{name}"].cpu(), value.cpu(), rtol=1e-4, atol=1e-5)
+
+
+def test_training_does_not_import_the_compiler_before_it_is_used():
+    code = "import sys, leanbayes.training, leanbayes.cli; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -34,7 +34,7 @@ _SEED_RESULT = "result.json"
 _FIXED = ("data", "examples", "budget", "augment", "network", "samples", "ood_name", "ood_rows")
 _PER_SEED = ("train_seconds", "predict_ms_per_example")
 # From the first seed alone: pictures of one network.
-_FIRST_SEED = ("reliability", "entropy", "history", "examples")
+_FIRST_SEED = ("train_how", "reliability", "entropy", "history", "examples")
 _HISTORY = ("epoch", "loss", "nll", "kl", "valid_nll")
 
 Watcher = Callable[[str, dict[str, Any]], None]
@@ -248,6 +248,7 @@ def _seed(job: _Job, method: Preset, seed: int, settings: dict[str, Any]) -> dic
         "plain_parameters": counts.plain_parameters,
         "overhead": counts.overhead,
         "train_seconds": history.seconds,
+        "train_how": history.how,
         "history": [{name: record[name] for name in _HISTORY if name in record} for record in history.records],
     }
     scale = job.dataset.normalisation.targets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -42,6 +43,13 @@ def compiled(module: Any, backend: str | None = None, *, recorded: bool = False)
     if recorded:
         result.__dict__["_leanbayes_recorded"] = True
     return result
+
+
+def is_compile_error(error: BaseException) -> bool:
+    """Whether something went wrong in compiling, and not in what was compiled."""
+    # Importing the compiler takes seconds; where it has failed, it is there.
+    found = sys.modules.get("torch._dynamo.exc")
+    return found is not None and isinstance(error, found.TorchDynamoException)
 
 
 def is_recorded(model: nn.Module) -> bool:

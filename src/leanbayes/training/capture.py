@@ -7,14 +7,13 @@ from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
-from torch._dynamo.exc import TorchDynamoException
 from torch.optim import Optimizer
 
 from leanbayes._checks import check_choice
 from leanbayes._inputs import rows
 from leanbayes._kl import kl
 from leanbayes._sampling import current_sampling
-from leanbayes.compiling import compiled
+from leanbayes.compiling import compiled, is_compile_error
 from leanbayes.objectives.elbo import ELBO, Terms
 from leanbayes.training.data import Batch
 from leanbayes.training.graphs import GraphedStep
@@ -121,8 +120,9 @@ class CapturedStep:
         self._set_rates()
         try:
             terms, played = self._graphed(batch)
-        except (RuntimeError, TorchDynamoException) as error:
-            if self._graphed.graph is not None or isinstance(error, torch.OutOfMemoryError):
+        except Exception as error:
+            known = isinstance(error, RuntimeError) or is_compile_error(error)
+            if not known or self._graphed.graph is not None or isinstance(error, torch.OutOfMemoryError):
                 raise
             self._give_up("recorded" if not self._compiled or self._graphed.warm > 1 else "compiled", error)
             return self(x, y, weights=weights)
@@ -136,8 +136,8 @@ class CapturedStep:
         try:
             self.optimizer.zero_grad()
             return self._step(batch)
-        except TorchDynamoException as error:
-            if not self._compiled:
+        except Exception as error:
+            if not self._compiled or not is_compile_error(error):
                 raise
             self._give_up("compiled", error)
             return self._fall_back(batch)
@@ -172,10 +172,12 @@ class CapturedStep:
 
 
 def _make_capturable(optimizer: Optimizer, device: torch.device) -> None:
-    """Adam and the like count steps on the host unless they are told otherwise."""
+    """Adam and the like count steps on the host unless they are told otherwise; SGD reads its learning rate there."""
     for group in optimizer.param_groups:
         if "capturable" in group:
             group["capturable"] = True
+        elif isinstance(optimizer, torch.optim.SGD) and not group["foreach"] and not group["differentiable"]:
+            group["fused"] = True
     for state in optimizer.state.values():
         if isinstance(state.get("step"), Tensor):
             state["step"] = state["step"].to(device)

@@ -65,10 +65,13 @@ class TrainConfig:
         monitor: The value that says which epoch is best; less is better, except for accuracies.
         min_delta: What counts as better.
         restore_best: End with the weights of the best epoch instead of the last.
-        precision: "32" or "bf16-mixed".
-        compile: Whether to compile the objective; a text names a backend of `torch.compile`.
+        precision: "32", "tf32" (float32, products in TF32) or "bf16-mixed"; "auto" is "tf32" on a GPU, else "32".
+        compile: Whether to compile the objective; a text names a backend of `torch.compile`. "auto" compiles on one GPU
+            where training is long enough to make up for the minute that it takes.
         cuda_graph: Record the optimiser step once and play it back, which spares small networks the time between
-            kernels; on one GPU and without `accumulate`, elsewhere it makes no difference.
+            kernels; on one GPU and without `accumulate`, elsewhere it makes no difference. "auto" does so, and goes on
+            without, with a warning, where a step cannot be recorded. Python code of the model does not run in a
+            recording; one is made anew after an epoch in which settings of modules have changed.
         device: "auto", "cpu" or "cuda".
         devices: Number of processes, one for each device.
         strategy: "auto", "ddp" or "fsdp".
@@ -115,9 +118,9 @@ class TrainConfig:
     monitor: str = "valid_nll"
     min_delta: float = 0.0
     restore_best: bool = False
-    precision: str = "32"
-    compile: bool | str = False
-    cuda_graph: bool = False
+    precision: str = "auto"
+    compile: bool | str = "auto"
+    cuda_graph: bool | str = "auto"
     device: str = "auto"
     devices: int = 1
     strategy: str = "auto"
@@ -163,10 +166,11 @@ class TrainConfig:
         check_choice(self, ("constant", "linear", "cosine", "steps"), schedule=self.schedule)
         check_choice(self, ("average", "mixture"), components=self.components)
         check_choice(self, ("mean", "sum", "joint"), mixture=self.mixture)
-        check_choice(self, ("32", "bf16-mixed"), precision=self.precision)
+        check_choice(self, ("auto", "32", "tf32", "bf16-mixed"), precision=self.precision)
+        check_choice(self, ("auto", False, True), cuda_graph=self.cuda_graph)
         check_choice(self, ("auto", "cpu", "cuda"), device=self.device)
         check_choice(self, ("auto", "ddp", "fsdp"), strategy=self.strategy)
-        for name in ("nesterov", "tile", "drop_last", "restore_best", "cuda_graph", "tensorboard"):
+        for name in ("nesterov", "tile", "drop_last", "restore_best", "tensorboard"):
             check_choice(self, (False, True), **{name: getattr(self, name)})
 
     def _check_combinations(self) -> None:
@@ -199,7 +203,7 @@ class TrainConfig:
     def differences(self, other: TrainConfig) -> list[str]:
         """Names in which a run of `other` cannot be continued with this configuration."""
         free = _FREE_TO_CHANGE | ({"epochs"} if self.schedule in ("constant", "steps") else frozenset())
-        mine, others = self.to_dict(), other.to_dict()
+        mine, others = ({**each.to_dict(), "precision": _width(each)} for each in (self, other))
         return [name for name, value in mine.items() if name not in free and value != others[name]]
 
     @classmethod
@@ -215,6 +219,10 @@ class TrainConfig:
         if not isinstance(values, dict):
             raise ValueError(f"{path} must hold names and values, such as 'epochs: 10', not {type(values).__name__}")
         return cls.from_dict(values)
+
+
+def _width(config: TrainConfig) -> str:
+    return "bf16-mixed" if config.precision == "bf16-mixed" else "32"
 
 
 def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from leanbayes.training.config import TrainConfig
 from leanbayes.training.data import Augment, Batch, Place, Source, TensorSource, make_source, split_data
 from leanbayes.training.errors import OutputError, TrainingInterrupted
 from leanbayes.training.evaluate import evaluate
+from leanbayes.training.execution import Tf32Products, choose_execution
 from leanbayes.training.files import BEST, LAST, claim, prepare_folder, read_state, write_state
 from leanbayes.training.history import History
 from leanbayes.training.logs import Logs
@@ -153,9 +155,11 @@ class _Training:
         if out is not None:
             self._on_first(lambda: prepare_folder(out))
             self.folder = Path(out)
-        runtime.setup(self.elbo)
+        execution = choose_execution(config, runtime.device, runtime.world, self.elbo, self.train.examples)
+        self._precision = Tf32Products() if execution.precision == "tf32" else nullcontext()
+        runtime.setup(self.elbo, execution)
         check = partial(_check_targets, self.elbo.likelihood, (self.train, self.valid))
-        self.steps = Stepper(runtime, self.elbo, config, rate=rate, kl_at=kl_at, check=check)
+        self.steps = Stepper(runtime, self.elbo, config, rate=rate, kl_at=kl_at, check=check, execution=execution)
         self.history = History(monitor=config.monitor, min_delta=config.min_delta)
         self.epoch = self.batch = 0
         self.elapsed = 0.0
@@ -170,6 +174,7 @@ class _Training:
     def start(self, resume: bool, progress: bool | None) -> None:
         """Claim the folder, seed everything or load the last checkpoint, and open the logs."""
         self._generators.__enter__()
+        self._precision.__enter__()
         self._started = True
         if self.folder is not None:
             self._on_first(self._claim)
@@ -198,6 +203,7 @@ class _Training:
             self._train_epoch()
             self._close_epoch()
         self.steps.optimizer.zero_grad()
+        self.history.how = self.steps.how
         if self.folder is not None and self.saved_step != self.steps.count:
             self._save()
         if self.config.restore_best:
@@ -214,6 +220,7 @@ class _Training:
         if self._started:
             # Else networks that are made one after the other, each after a training, would start alike.
             self._generators.__exit__()
+            self._precision.__exit__(None, None, None)
 
     def _claim(self) -> None:
         assert self.folder is not None
@@ -241,6 +248,7 @@ class _Training:
     def _train_epoch(self) -> None:
         began = time.monotonic() - self.elapsed
         self.elbo.train()
+        self.steps.begin_epoch()
         for group in grouped(self._begin(), self.config.accumulate):
             count = len(group)
             self.steps(group)

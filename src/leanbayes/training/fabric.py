@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from leanbayes.objectives.elbo import ELBO, Terms
 from leanbayes.training.config import TrainConfig
 from leanbayes.training.data import Batch
+from leanbayes.training.execution import Execution
 from leanbayes.training.runtime import Runtime, choose_device, compiled_as_set
 
 
@@ -46,14 +47,19 @@ class FabricRuntime(Runtime):
         self.device = self.fabric.device
         self.rank = self.fabric.global_rank
         self.world = self.fabric.world_size
-        self.compile = config.compile
-        self.half = config.precision == "bf16-mixed"
 
-    def setup(self, elbo: ELBO) -> None:
+    def setup(self, elbo: ELBO, execution: Execution) -> None:
         """See `Runtime`."""
         self.elbo = elbo
+        self.half = execution.precision == "bf16-mixed"
+        self._compiled = bool(execution.compile)
         # Fabric compiles what it wraps, where it is given a compiled module.
-        self.module = self.fabric.setup_module(compiled_as_set(elbo, self.compile))
+        self.module = self.fabric.setup_module(compiled_as_set(elbo, execution.compile))
+
+    @property
+    def compiled(self) -> bool:
+        """See `Runtime`."""
+        return self._compiled
 
     @property
     def _forward_module(self) -> Any:

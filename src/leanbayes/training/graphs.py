@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -18,6 +18,10 @@ from leanbayes.training.data import Batch
 _ONE_AT_A_TIME = threading.RLock()
 # Steps that run as ever before the recording: lazily made buffers and chosen algorithms are then there.
 _WARM_UP = 3
+
+
+class CannotRecord(RuntimeError):
+    """A step cannot be recorded; nothing of it has run."""
 
 
 class GraphedStep:
@@ -65,6 +69,10 @@ class GraphedStep:
         self.graph.replay()
         return self.terms, True
 
+    def forget(self) -> None:
+        """Record anew, after a few steps."""
+        self.graph, self.warm = None, 0
+
     def _eagerly(self, batch: Batch) -> Terms:
         # On the stream of the recording, as autograd keeps to the stream that a parameter was first used on.
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
@@ -82,24 +90,57 @@ class GraphedStep:
         for group in self.optimizer.param_groups:
             group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=self.device)
         self.optimizer.zero_grad(set_to_none=True)
+        # One recording at a time in the process; what other threads do meanwhile does not disturb it.
+        with _ONE_AT_A_TIME, own_workspaces():
+            pool = torch.cuda.graph_pool_handle()
+            try:
+                with self._recording(pool) as graph:
+                    self.terms: Terms = self.step(Batch(x, y, weights, batch.rows))
+            except RuntimeError as error:
+                self._clear_up(pool)
+                raise CannotRecord(
+                    "this model's training step cannot be recorded as a CUDA graph, as it waits for the GPU or has "
+                    f"shapes that depend on values; set TrainConfig(cuda_graph=False) ({_reason(error)})"
+                ) from error
+        self.graph = graph
+
+    @contextmanager
+    def _recording(self, pool: Any) -> Iterator[torch.cuda.CUDAGraph]:
         graph = torch.cuda.CUDAGraph()
         if self.noise is not None:
             graph.register_generator_state(self.noise)
+        with torch.cuda.graph(graph, pool, stream=self.stream, capture_error_mode="thread_local"):
+            yield graph
+
+    def _clear_up(self, pool: Any) -> None:
+        """End what a failed recording leaves open: its memory pool, and the generators, which then refuse to draw."""
         try:
-            # One recording at a time in the process; what other threads do meanwhile does not disturb it.
-            with _ONE_AT_A_TIME, own_workspaces():
-                with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
-                    self.terms: Terms = self.step(Batch(x, y, weights, batch.rows))
-        except RuntimeError as error:
-            raise RuntimeError(
-                "this model's training step cannot be recorded as a CUDA graph, as it waits for the GPU or has shapes "
-                f"that depend on values; set TrainConfig(cuda_graph=False) ({str(error).splitlines()[0]})"
-            ) from error
-        self.graph = graph
+            torch._C._cuda_endAllocateToPool(self.device.index, pool)
+        except RuntimeError:
+            pass  # closed already
+        self.optimizer.zero_grad(set_to_none=True)  # the gradients there are were never computed
+        with self._recording(torch.cuda.graph_pool_handle()):
+            torch.empty((), device=self.device).zero_()
 
     def _fits(self, batch: Batch) -> bool:
         leaves = tree_flatten(tuple(batch[:3]))[0]
         return len(leaves) == len(self.inputs) and all(map(_alike, leaves, self.inputs))
+
+
+def settings_of(module: nn.Module) -> list[Any]:
+    """What a recording of a module's passes depends on beside the values of its tensors, to compare with later."""
+    plain = (bool, int, float, str, type(None))
+    found: list[Any] = [(p.data_ptr(), p.requires_grad) for p in module.parameters()]
+    for part in module.modules():
+        found.append({name: value for name, value in vars(part).items() if isinstance(value, plain)})
+    return found
+
+
+def _reason(error: BaseException) -> str:
+    """The first error: what follows it says only that there was one."""
+    while isinstance(error.__context__, RuntimeError):
+        error = error.__context__
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 @contextmanager

@@ -21,6 +21,7 @@ class History:
         stopped: Why training ended before its last epoch, None where it did not.
         monitor: The value that says which epoch is best.
         min_delta: What counts as better.
+        how: How steps ran in the end, such as "float32 with TF32 products, recorded".
 
     Example:
         >>> history = History([{"epoch": 1, "valid_nll": 0.7}, {"epoch": 2, "valid_nll": 0.9}])
@@ -32,6 +33,7 @@ class History:
     stopped: str | None = None
     monitor: str = "valid_nll"
     min_delta: float = 0.0
+    how: str = ""
 
     def __getitem__(self, name: str) -> list[Any]:
         """The values of one name, of the epochs that have it."""

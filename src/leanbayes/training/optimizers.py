@@ -21,5 +21,5 @@ def make_optimizer(module: nn.Module, config: TrainConfig) -> Optimizer:
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, fused=fused)
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
-    capturable = kinds == {"cuda"} and config.cuda_graph
+    capturable = kinds == {"cuda"} and bool(config.cuda_graph)
     return kind(groups, lr=config.lr, betas=config.betas, fused=fused, capturable=capturable)

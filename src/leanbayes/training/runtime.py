@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -11,11 +12,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from leanbayes._kl import kl
-from leanbayes.compiling import compiled
+from leanbayes.compiling import compiled, is_compile_error
 from leanbayes.objectives.elbo import ELBO, Terms
 from leanbayes.training.config import TrainConfig
 from leanbayes.training.data import Batch
+from leanbayes.training.execution import Execution
 
+_LOG = logging.getLogger("leanbayes")
 _OWN = ("lr", "fused", "foreach", "capturable")
 
 
@@ -35,8 +38,13 @@ class Runtime(ABC):
     elbo: ELBO
 
     @abstractmethod
-    def setup(self, elbo: ELBO) -> None:
+    def setup(self, elbo: ELBO, execution: Execution) -> None:
         """Move the objective to the device and wrap it as needed; comes before the optimiser is made."""
+
+    @property
+    def compiled(self) -> bool:
+        """Whether passes of whole batches are compiled."""
+        return False
 
     @abstractmethod
     def forward(self, batch: Batch) -> Terms:
@@ -90,26 +98,45 @@ class OneProcess(Runtime):
 
     def __init__(self, config: TrainConfig) -> None:
         self.device = choose_device(config.device)
-        self.autocast = config.precision == "bf16-mixed"
-        self.compile = config.compile
 
-    def setup(self, elbo: ELBO) -> None:
+    def setup(self, elbo: ELBO, execution: Execution) -> None:
         """See `Runtime`."""
         self.elbo = elbo.to(self.device)
+        self.autocast = execution.precision == "bf16-mixed"
         with torch.no_grad():
             kl(elbo.model)  # what it keeps on the device must be there before anything is compiled or recorded
-        self.module: nn.Module = compiled_as_set(elbo, self.compile)
+        self.module: nn.Module = compiled_as_set(elbo, execution.compile)
+        self.must = execution.must
         self.size: int | None = None
+
+    @property
+    def compiled(self) -> bool:
+        """See `Runtime`."""
+        return self.module is not self.elbo
 
     def forward(self, batch: Batch) -> Terms:
         """See `Runtime`."""
         self.size = batch.rows if self.size is None else self.size
         # The last batch of an epoch may be smaller: compiling for it would take longer than all such steps.
         module = self.module if batch.rows == self.size else self.elbo
-        if self.autocast:
-            with torch.autocast(self.device.type, torch.bfloat16):
+        try:
+            with self._autocast():
                 return module(batch.x, batch.y, weights=batch.weights)
-        return module(batch.x, batch.y, weights=batch.weights)
+        except Exception as error:
+            if self.must or not is_compile_error(error):
+                raise
+            _LOG.warning("this model cannot be compiled, and trains without: %s", first_line(error))
+        self.module = self.elbo
+        return self.forward(batch)
+
+    def evaluate(self, batch: Batch) -> Terms:
+        """See `Runtime`."""
+        # Not compiled: that would take longer than the evaluations of most trainings.
+        with self._autocast():
+            return self.elbo(batch.x, batch.y, weights=batch.weights)
+
+    def _autocast(self) -> AbstractContextManager:
+        return torch.autocast(self.device.type, torch.bfloat16) if self.autocast else nullcontext()
 
     def backward(self, loss: Tensor) -> None:
         """See `Runtime`."""
@@ -129,6 +156,11 @@ def choose_device(name: str) -> torch.device:
             raise ValueError("TrainConfig(device='cuda') needs a GPU, and torch finds none; use device='cpu'")
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device(name)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def compiled_as_set(module: Any, setting: bool | str) -> Any:

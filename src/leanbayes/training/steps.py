@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from itertools import islice
+from typing import Any
 
 import torch
 
@@ -12,11 +14,14 @@ from leanbayes._sampling import current_sampling, using
 from leanbayes.objectives.elbo import ELBO, Terms
 from leanbayes.training.config import TrainConfig
 from leanbayes.training.data import Batch
-from leanbayes.training.graphs import GraphedStep
+from leanbayes.training.execution import Execution
+from leanbayes.training.graphs import CannotRecord, GraphedStep, settings_of
 from leanbayes.training.meter import Meter
 from leanbayes.training.optimizers import make_optimizer
 from leanbayes.training.runtime import Runtime
 from leanbayes.training.seeds import derive
+
+_LOG = logging.getLogger("leanbayes")
 
 
 class Stepper:
@@ -29,6 +34,7 @@ class Stepper:
         rate: Factor of the learning rates by the number of steps taken.
         kl_at: Weight of the KL by the number of steps taken.
         check: Is called once, with the shape of an output, before the first gradient.
+        execution: How steps run.
 
     Attributes:
         optimizer: The optimiser.
@@ -47,6 +53,7 @@ class Stepper:
         rate: Callable[[int], float],
         kl_at: Callable[[int], float],
         check: Callable[[torch.Size], None],
+        execution: Execution,
     ) -> None:
         self.runtime = runtime
         self.elbo = elbo
@@ -62,10 +69,11 @@ class Stepper:
         # Whether the gradients there are belong to a step that is done.
         self._gradients_used = True
         self.noise: torch.Generator | None = None
-        if not config.compile:
+        self.execution = execution
+        if not execution.compile:
             self.noise = torch.Generator(runtime.device).manual_seed(derive(config.seed, "noise", runtime.rank))
-        recordable = runtime.device.type == "cuda" and runtime.world == 1 and config.accumulate == 1
-        self._graphed = self._recorded() if config.cuda_graph and recordable else None
+        self._graphed = self._recorded() if execution.record else None
+        self._recorded_with: list[Any] = []
 
     def __call__(self, group: list[Batch]) -> None:
         """One step from the passes of a group, averaged over their examples; empties the group."""
@@ -92,6 +100,18 @@ class Stepper:
         self.optimizer.step()
         self.count += 1
         self._gradients_used = True
+
+    def begin_epoch(self) -> None:
+        """Forget a recording where a callback has changed what it depends on."""
+        graphed = self._graphed
+        if graphed is not None and graphed.graph is not None and self._recorded_with != settings_of(self.elbo.model):
+            graphed.forget()
+
+    @property
+    def how(self) -> str:
+        """How steps run, in words."""
+        recorded = self._graphed is not None and self._graphed.graph is not None
+        return self.execution.describe(compiled=self.runtime.compiled, recorded=recorded)
 
     def go_to(self, count: int) -> None:
         """Go on as if so many steps had been taken."""
@@ -133,7 +153,18 @@ class Stepper:
         """The same as a recorded step."""
         self._set_rates()
         self.elbo.kl_weight = self.kl_at(self.count + 1)
-        terms, played = graphed(batch)
+        first = graphed.graph is None
+        try:
+            terms, played = graphed(batch)
+        except CannotRecord as error:
+            if self.execution.must:
+                raise
+            _LOG.warning("%s; training goes on without", str(error).partition(";")[0])
+            self._graphed = None
+            self._step([batch])
+            return
+        if first and played:
+            self._recorded_with = settings_of(self.elbo.model)
         if played:
             self.elbo.advance()
         self.count += 1
