@@ -51,7 +51,7 @@ def test_all_methods_and_priors_are_registered_under_their_names():
     for name, cls in registered().items():
         assert name == cls.__name__ == cls.registered_name
         assert getattr(lb, name) is cls
-    assert len(registered()) == 11 + 10
+    assert len(registered()) == 12 + 10
 
 
 def test_defaults_of_the_contract():

@@ -192,3 +192,26 @@ def test_autocast_leaves_copies_in_full_precision():
     taken, mean = posterior.take(choice, spec), posterior.mean()
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(posterior.take(choice, spec), taken) and torch.equal(posterior.mean(), mean)
+
+
+@pytest.mark.parametrize("method", [lb.EMP, lb.ECMP])
+def test_copies_start_centred_or_independently(method):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(40, 50), nn.BatchNorm1d(50))
+    weight = net[0].weight.detach().clone()
+    centred = lb.bayesianize(net, method(4, init_std=0.1), where=lb.types(nn.Linear, nn.BatchNorm1d))
+    torch.testing.assert_close(centred[0].weight.posterior.copies.mean(0), weight, atol=1e-6, rtol=0)
+    net = nn.Sequential(nn.Linear(40, 50), nn.BatchNorm1d(50))
+    weight = net[0].weight.detach().clone()
+    free = lb.bayesianize(net, method(4, init_std=1e-6, init="independent"), where=lb.types(nn.Linear, nn.BatchNorm1d))
+    copies = free[0].weight.posterior.copies.detach()
+    for copy in copies:
+        torch.testing.assert_close(copy.flatten().sort().values, weight.flatten().sort().values, atol=1e-4, rtol=0)
+    correlations = torch.corrcoef(copies.flatten(1)) - torch.eye(4)
+    assert correlations.abs().max() < 5 / 2000**0.5  # of 2,000 independent elements
+    assert free[1].weight.posterior.copies.std() < 1e-4  # a norm starts at 1 everywhere
+
+
+def test_other_starts_are_refused():
+    with pytest.raises(ValueError, match="init"):
+        lb.EMP(init="random")

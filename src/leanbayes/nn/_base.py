@@ -170,8 +170,9 @@ class ConvertedLayer(Converted):
         """The bias: random where the method says so, else the plain parameter."""
         if value is None or id(value) in (scope.tied_biases if scope else ()):
             return value
-        posterior = self.method.build_bias(value, self.mixing)
-        return value if posterior is None else RandomParameter(posterior, self.method.bind_prior(value, fan))
+        group = self.mixing if self.mixing is not None or scope is None else scope.group
+        posterior = self.method.build_bias(value, group)
+        return value if posterior is None else RandomParameter(posterior, self.method.bind_bias_prior(value, fan))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         self._load_plain(state_dict, prefix)

@@ -6,7 +6,7 @@ from leanbayes.posteriors._gaussian import GaussianPosterior
 from leanbayes.posteriors.dropout import DropConnect, MCDropout
 from leanbayes.posteriors.k_tied import KTied
 from leanbayes.posteriors.mean_field import MeanField
-from leanbayes.posteriors.patch import ECMP, EMP
+from leanbayes.posteriors.patch_methods import ECMP, EMP, Patch
 from leanbayes.posteriors.rank1 import BatchEnsemble, Rank1
 from leanbayes.posteriors.variance import VarianceLayer
 from leanbayes.posteriors.variational_dropout import VariationalDropout
@@ -24,6 +24,7 @@ __all__ = [
     "MCDropout",
     "MeanField",
     "Moments",
+    "Patch",
     "Posterior",
     "Rank1",
     "VarianceLayer",

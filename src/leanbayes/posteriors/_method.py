@@ -50,6 +50,10 @@ class Method(ABC):
         """The posterior for a bias, None to leave it a point."""
         return None
 
+    def bind_bias_prior(self, value: Tensor, fan: int) -> Prior | None:
+        """The prior for a bias, that of a weight where the method knows no other."""
+        return self.bind_prior(value, fan)
+
     def make_group(self) -> ComponentGroup | None:
         """The index of one layer, where each layer has its own."""
         return None

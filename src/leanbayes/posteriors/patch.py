@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from leanbayes import noise
-from leanbayes._checks import check_choice, check_count, check_positive
-from leanbayes._registry import register_posterior
 from leanbayes._sampling import Sampling, current_frame
 from leanbayes.groups import ComponentGroup
 from leanbayes.kernels._dispatch import fused
@@ -22,8 +19,7 @@ from leanbayes.posteriors._base import LARGE, Posterior
 from leanbayes.posteriors._divergence import register_kl
 from leanbayes.posteriors._joined import joined_for, pieces
 from leanbayes.posteriors._learned_choice import LearnedChoice, counts
-from leanbayes.posteriors._method import Method
-from leanbayes.priors import HeNormal, Normal, NormalPrior, Pretrained, Prior
+from leanbayes.priors import NormalPrior
 
 # Elements from which on a parameter is worth a kernel of its own.
 _FEWEST = 4096
@@ -33,15 +29,26 @@ class PatchGroup(ComponentGroup):
     """The mixing distribution of one patched layer, shared by its weight and bias.
 
     Args:
-        components: Number K of copies.
+        components: Number K of components.
         learn_mixing: Whether the probabilities are learned.
         per_element: Whether every element has its own index (ECMP) or the layer has one (EMP).
+        mixing: Probabilities ``[K]`` that stay as they are, equal ones where None.
     """
 
-    def __init__(self, components: int, learn_mixing: bool, per_element: bool) -> None:
+    def __init__(
+        self, components: int, learn_mixing: bool, per_element: bool, mixing: tuple[float, ...] | None = None
+    ) -> None:
         super().__init__(components, "the patched layer", learn_mixing)
         self.per_element = per_element
+        self.mixing = mixing
+        # How many indices there are, where not one for the layer.
         self.elements = 0
+
+    def log_probs(self, like: Tensor) -> Tensor:
+        """See `ComponentGroup`."""
+        if self.mixing is None:
+            return super().log_probs(like)
+        return torch.tensor(self.mixing, dtype=noise.compute_dtype(like.dtype), device=like.device).log()
 
     def given_rows(self, spec: Sampling) -> None:
         """See `ComponentGroup`; what is said of the rows is said of the model's shared index, not of a layer's own."""
@@ -61,9 +68,10 @@ class PatchGroup(ComponentGroup):
     def kl_terms(self, mixture: str, constant: bool | None) -> list[Any]:
         """Minus the entropy of all indices: one for the layer, or one per element (none where nothing is patched)."""
         count = self.elements if self.per_element else min(self.elements, 1)
-        if self.logits is None:
-            return [-math.log(self.components) * count]
-        return [-self.entropy(self.logits) * count]
+        if self.logits is not None:
+            return [-self.entropy(self.logits) * count]
+        probs = self.mixing or (1 / self.components,) * self.components
+        return [sum(p * math.log(p) for p in probs if p > 0) * count]
 
     def choose(self, shape: tuple[int, ...], like: Tensor, spec: Sampling) -> Tensor:
         """Drawn indices; where probabilities are learned, the pass notes how probable each row's are."""
@@ -93,52 +101,115 @@ class PatchGroup(ComponentGroup):
 
 
 class PatchPosterior(Posterior):
-    """K copies ``[K, *shape]`` of one parameter, of which a draw takes one (EMP) or one per element (ECMP).
+    """K components of one parameter, of which a draw takes one, one per element, or one per input feature.
+
+    A component is a copy of the parameter, or zero, under Gaussian noise or none.
 
     Args:
-        value: The plain parameter, which the copies are centred on.
-        group: The layer's mixing distribution.
+        value: The plain parameter, which the copies start from.
+        group: The mixing distribution: the layer's, or the model's where one index serves all its layers.
         init_std: Standard deviation of the copies around it.
+        independent: Whether the copies start independently, as parameters of as many layers would, or centred, so that
+            the mean of the mixture is the parameter.
+        zero: Whether the last component is zero and stays so.
+        sigma: Standard deviation of the noise of a component.
+        inputs: The op of a weight whose index is one per input feature.
     """
 
     stacked_axes = 1
 
-    def __init__(self, value: Tensor, group: PatchGroup, init_std: float) -> None:
+    def __init__(
+        self,
+        value: Tensor,
+        group: ComponentGroup,
+        init_std: float,
+        independent: bool = False,
+        *,
+        zero: bool = False,
+        sigma: float = 0.0,
+        inputs: LinearOp | None = None,
+    ) -> None:
         super().__init__()
         self.components = group.components
-        spread = init_std * torch.randn(group.components, *value.shape, dtype=value.dtype, device=value.device)
-        spread = spread - spread.mean(0)
-        # Trained also where the plain parameter is frozen: patches are what the method adds to it.
-        self.copies = nn.Parameter(value.detach() + spread)
+        self.zero = zero
+        self.sigma = sigma
+        self.inputs = inputs
         self._group = (group,)
+        count = group.components - zero
+        value = value.detach()
+        spread = init_std * torch.randn(count, *value.shape, dtype=value.dtype, device=value.device)
+        if independent:
+            start = _shuffled(value, count) + spread
+        else:
+            probs = group.probs(value).to(value.dtype)[:count]
+            centre = torch.einsum("k,k...->...", probs / probs.sum(), spread)
+            start = value / probs.sum() + spread - centre
+        # Trained also where the plain parameter is frozen: patches are what the method adds to it.
+        self.copies = nn.Parameter(start)
         # A layer with one index can choose it per example.
-        self.offers = frozenset({"draws"}) if group.per_element else frozenset({"draws", "copies"})
-        group.elements += value.numel()
+        by_layer = isinstance(group, PatchGroup) and not group.per_element
+        self.offers = frozenset({"draws", "copies"}) if by_layer and not (zero or sigma) else frozenset({"draws"})
+        if isinstance(group, PatchGroup):
+            group.elements += value.numel() if inputs is None else inputs.features(value.shape, inputs.in_axis)
 
     @property
-    def group(self) -> PatchGroup:
-        """The layer's mixing distribution."""
+    def group(self) -> Any:
+        """The mixing distribution."""
         return self._group[0]
+
+    def component_group(self) -> ComponentGroup | None:
+        """See `Posterior`; a layer's own index is drawn with it."""
+        return None if isinstance(self.group, PatchGroup) else self.group
+
+    def deterministic(self) -> bool:
+        """See `Posterior`."""
+        return self.sigma == 0 and self.component_group() is not None
 
     @property
     def shape(self) -> torch.Size:
         """See `Posterior`."""
         return self.copies.shape[1:]
 
+    def stack(self) -> Tensor:
+        """The centres of all components ``[K, *shape]``."""
+        copies = full_precision(self.copies)
+        return torch.cat([copies, torch.zeros_like(copies[:1])]) if self.zero else copies
+
     def rsample(self, n: int, spec: Sampling) -> Tensor:
         """See `Posterior`."""
+        drawn = self._centres(n, spec)
+        if self.sigma:
+            drawn = drawn + self.sigma * noise.normal((n, *self.shape), self.copies, spec)
+        return drawn
+
+    def _centres(self, n: int, spec: Sampling) -> Tensor:
         group = self.group
+        if not isinstance(group, PatchGroup):
+            return self.stack()[group.index(n, self.copies, spec)]
         fixed = group.fixed_index(n, self.copies, spec)
         if fixed is not None:
-            return full_precision(self.copies)[fixed]
+            return self.stack()[fixed]
+        if self.inputs is not None:
+            return self._by_feature(n, spec)
         if group.per_element:
-            drawn = _fused_choice(self.copies, group, n, spec)
+            drawn = None if self.zero else _fused_choice(self.copies, group, n, spec)
             return self.take(group.choose((n, *self.shape), self.copies, spec), spec) if drawn is None else drawn
         return self.take(group.once(n, lambda: group.choose((n,), self.copies, spec)), spec)
 
+    def _by_feature(self, n: int, spec: Sampling) -> Tensor:
+        """Draws in which all weights of an input feature take one component."""
+        assert self.inputs is not None
+        features = self.inputs.features(self.shape, self.inputs.in_axis)
+        index = self.group.choose((n, features), self.copies, spec)
+        drawn = torch.zeros((n, *self.shape), dtype=noise.compute_dtype(self.copies.dtype), device=self.copies.device)
+        for number, copy in enumerate(full_precision(self.copies)):
+            chosen = (index == number).to(drawn.dtype)
+            drawn = drawn + copy * self.inputs.outer(self.shape, chosen, None)
+        return drawn
+
     def take(self, index: Tensor, spec: Sampling) -> Tensor:
         """The copies of an ``index`` ``[rows]``, or of one per element: ``[rows, *shape]``."""
-        copies = full_precision(self.copies)
+        copies = self.stack()
         if self.group.per_element and index.dim() > 1:
             drawn = copies.gather(0, index)
         else:
@@ -146,8 +217,10 @@ class PatchPosterior(Posterior):
         return self.group.learn_from(drawn, copies.unsqueeze(1), index, spec)
 
     def join_key(self) -> tuple[Any, ...] | None:
-        """See `Posterior`; patches with fixed probabilities differ in nothing but their values."""
-        if self.group.logits is not None or self.copies.numel() > LARGE:
+        """See `Posterior`; patches with equal probabilities differ in nothing but their values."""
+        group = self.group
+        plain = isinstance(group, PatchGroup) and group.logits is None and group.mixing is None
+        if not plain or self.zero or self.sigma or self.inputs is not None or self.copies.numel() > LARGE:
             return None
         return (type(self), self.components, self.group.per_element, self.copies.dtype, self.copies.device)
 
@@ -186,20 +259,35 @@ class PatchPosterior(Posterior):
     def mean(self, component: int | None = None) -> Tensor:
         """The mean of the mixture, or one copy."""
         if component is not None:
-            return self.copies[component]
-        probs = self.group.probs(self.copies)
+            return self.stack()[component].to(self.copies.dtype)
+        probs = self.group.probs(self.copies)[: len(self.copies)]
         with exact_products(self.copies.device):
             return torch.einsum("k,k...->...", probs, full_precision(self.copies)).to(self.copies.dtype)
 
     @torch.no_grad()
     def set_point_(self, value: Tensor) -> None:
         """See `Posterior`."""
-        self.copies += value - self.mean()
+        self.copies += (value - self.mean()) / self.group.probs(self.copies)[: len(self.copies)].sum()
 
     @torch.no_grad()
     def silence_(self) -> None:
         """See `Posterior`."""
-        self.copies.copy_(self.mean().expand_as(self.copies))
+        if self.zero:
+            self.copies = nn.Parameter(torch.cat([self.copies, self.copies[:1]]))
+            self.zero = False
+            mean = self.group.probs(self.copies)[:-1]
+            centre = torch.einsum("k,k...->...", mean.to(self.copies.dtype), self.copies[:-1])
+        else:
+            centre = self.mean()
+        self.copies.copy_(centre.expand_as(self.copies))
+        self.sigma = 0.0
+
+
+def _shuffled(value: Tensor, copies: int) -> Tensor:
+    """The value and shuffles of it ``[copies, *shape]``: where its elements were drawn alike, other such draws."""
+    flat = value.flatten()
+    rest = [flat[torch.randperm(flat.numel(), device=flat.device)].view_as(value) for _ in range(copies - 1)]
+    return torch.stack([value, *rest])
 
 
 def _fused_choice(copies: Tensor, group: PatchGroup, n: int, spec: Sampling) -> Tensor | None:
@@ -212,88 +300,14 @@ def _fused_choice(copies: Tensor, group: PatchGroup, n: int, spec: Sampling) -> 
 
 @register_kl(PatchPosterior, NormalPrior)
 def _patch(q: PatchPosterior, p: NormalPrior) -> Tensor:
-    """sum_k p_k |M_k - mean|^2 / (2 s^2); the entropy of the mixing is the group's."""
-    squares = (full_precision(q.copies) - p.mean).square().flatten(1).sum(1)  # [K]
-    return (q.group.probs(q.copies) * squares).sum() / (2 * p.std**2)
+    """sum_k p_k |M_k - mean|^2 / (2 s^2); the entropy of the mixing is the group's.
 
-
-@dataclass(frozen=True)
-class _Patch(Method):
-    components: int = 5
-    prior: Prior = field(default_factory=lambda: Normal(0.0, 1.0))
-    init_std: float = 0.01
-    learn_mixing: bool = False
-
-    kinds: ClassVar[frozenset[str]] = Method.kinds | {"norm"}
-    default_kinds: ClassVar[frozenset[str]] = frozenset({"norm", "output"})
-    scope: ClassVar[str | None] = "layer"
-    per_element: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        check_count(self, components=self.components)
-        check_positive(self, init_std=self.init_std)
-        check_choice(self, (True, False), learn_mixing=self.learn_mixing)
-        if not isinstance(self.prior, (Normal, HeNormal, Pretrained)):
-            name = type(self).__name__
-            raise TypeError(f"{name}(prior=...) takes Normal, HeNormal or Pretrained, not {self.prior!r}")
-
-    def make_group(self) -> PatchGroup:
-        """The mixing distribution of one layer."""
-        return PatchGroup(self.components, self.learn_mixing, self.per_element)
-
-    def build(self, value: Tensor, op: LinearOp | None, group: ComponentGroup | None = None) -> Posterior:
-        """See `Method`."""
-        assert isinstance(group, PatchGroup)
-        return PatchPosterior(value, group, self.init_std)
-
-    def build_bias(self, value: Tensor, group: ComponentGroup | None = None) -> Posterior | None:
-        """See `Method`."""
-        return self.build(value, None, group)
-
-    def bind_prior(self, value: Tensor, fan: int) -> Prior:
-        """See `Method`."""
-        return self.prior.bind(value, fan)
-
-
-@register_posterior("EMP")
-@dataclass(frozen=True)
-class EMP(_Patch):
-    """Ensemble Model Patching (2019): K copies of a layer's parameters; each pass draws one copy per layer.
-
-    Without `where` it takes the normalisation layers and the output layer.
-
-    Args:
-        components: Number K of copies.
-        prior: Normal prior of each copy.
-        init_std: Spread of the copies, centred so that their mean is the plain parameter.
-        learn_mixing: Whether the mixing probabilities are learned; `ELBO` then draws twice or more per step.
-        draw: One copy for the whole "batch", or one per "example".
+    With noise, D (sigma^2 / (2 s^2) - log(sigma / s) - 1 / 2) on top, which is exact where components do not overlap.
     """
-
-    draw: str = "batch"
-
-    offers: ClassVar[frozenset[str]] = frozenset({"draws", "copies"})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice(self, ("batch", "example"), draw=self.draw)
-
-    @property
-    def wanted_estimator(self) -> str:
-        """See `Method`."""
-        return "example" if self.draw == "example" else "weight"
-
-
-@register_posterior("ECMP")
-@dataclass(frozen=True)
-class ECMP(_Patch):
-    """Ensemble Cross-Model Patching (2019): as `EMP`, but each weight is drawn from one of the K copies on its own.
-
-    Args:
-        components: Number K of copies.
-        prior: Normal prior of each copy.
-        init_std: Spread of the copies, centred so that their mean is the plain parameter.
-        learn_mixing: Whether the mixing probabilities are learned; `ELBO` then draws twice or more per step.
-    """
-
-    per_element: ClassVar[bool] = True
+    squares = (q.stack() - p.mean).square().flatten(1).sum(1)  # [K]
+    total = (q.group.probs(q.copies) * squares).sum() / (2 * p.std**2)
+    if not q.sigma:
+        return total
+    std = torch.as_tensor(p.std, dtype=total.dtype, device=total.device)
+    terms = q.sigma**2 / (2 * std**2) - 0.5 - math.log(q.sigma) + std.log()
+    return total + terms.expand(q.shape).sum()
