@@ -8,7 +8,17 @@ from leanbayes.data._extras import need
 
 
 def test_all_sets_are_named():
-    assert names() == ("cifar10", "cifar100", "digits", "fashion-mnist", "imdb", "mimic-iii", "mnist", "uci-*")
+    assert names() == (
+        "cifar10",
+        "cifar100",
+        "digits",
+        "fashion-mnist",
+        "imdb",
+        "mimic-iii",
+        "mnist",
+        "tiny-imagenet-100",
+        "uci-*",
+    )
 
 
 def test_names_are_taken_with_underscores_and_capitals(tmp_path):

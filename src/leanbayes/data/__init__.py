@@ -16,6 +16,7 @@ from leanbayes.data.mimic import Variable, read_mimic
 from leanbayes.data.mnist import read_fashion_mnist, read_mnist
 from leanbayes.data.npz import read_arrays
 from leanbayes.data.table import read_table
+from leanbayes.data.tiny_imagenet import read_tiny_imagenet_100
 from leanbayes.data.uci import read_uci
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "read_mnist",
     "read_new",
     "read_table",
+    "read_tiny_imagenet_100",
     "read_uci",
     "register",
     "register_family",
