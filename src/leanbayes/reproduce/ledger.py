@@ -40,6 +40,7 @@ LEDGER = {
     "emp-samples": "calibration against the number of samples",
     "emp-imagenet": "ResNet-18 on ImageNet",
     "emp-imagenet-c": "mean corruption error on ImageNet-C",
+    "emp-theorem": "the divergence of patches in closed form, and gradients by one draw",
     "r1-cifar10": "WRN-28-10 on CIFAR-10: eight methods by likelihood, accuracy and calibration",
     "r1-cifar100": "the same on CIFAR-100",
     "r1-shift": "CIFAR under corruptions, by intensity",

@@ -117,6 +117,12 @@ class Run:
         part.settings = self.settings | settings
         return part
 
+    def as_recipe(self, id: str) -> Run:
+        """This run with the pieces of work of another recipe, so that what both need is done once."""
+        part = copy.copy(self)
+        part.id = id
+        return part
+
     def load(self, name: str, *, rows: Any = None, **options: Any) -> Dataset:
         """A data set by name, read once: the real one, or a generated one in a smoke run that was given no data.
 

@@ -1,0 +1,97 @@
+"""emp-cifar100: patched PyramidNets against dropout and the plain network (Ensemble Model Patching, table 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from leanbayes.reproduce.recipe import Recipe, register
+from leanbayes.reproduce.recipes import _emp_networks as emp
+from leanbayes.reproduce.recipes._checks import at_least, at_most
+from leanbayes.reproduce.result import Check, Outcome, Row
+from leanbayes.reproduce.run import Run
+
+ID = "emp-cifar100"
+# Top-1, top-5, expected and maximum calibration error of 200 samples, in percent.
+_PUBLISHED = {
+    "emp": (74.0, 92.0, 13.6, 28.9),
+    "ecmp": (73.5, 91.9, 8.73, 18.1),
+    "dropout": (72.0, 91.4, 21.1, 52.3),
+    "vanilla": (72.6, 90.9, 21.6, 54.6),
+}
+_METRICS = {"top1": "top-1, %", "top5": "top-5, %", "ece": "ECE, %", "mce": "maximum calibration error, %"}
+COLOURS = {"vanilla": "#868e96", "dropout": "#d9480f", "emp": "#3b5bdb", "ecmp": "#2b8a3e"}
+# Of vanilla's calibration error, and of its time per epoch.
+_CALIBRATION = {"emp": 0.7, "ecmp": 0.5}
+_SLOWER = 1.1
+# A two-sided test at the level of 5 %.
+_SIGNIFICANT = 1.96
+
+
+def measure(run: Run) -> Outcome:
+    """Train the four networks and compare their predictions of the same images."""
+    found = run.each_seed_of(emp.scores, emp.NAMES)
+    most = max(run.settings["samples"])
+    last = {name: [emp.at(one, most) for one in ones] for name, ones in found.items()}
+    rows = [
+        Row(emp.NAMES[name], text, value, [one[key] for one in last[name]])
+        for name, values in _PUBLISHED.items()
+        for (key, text), value in zip(_METRICS.items(), values)
+    ]
+    for name, ones in found.items():
+        rows.append(Row(emp.NAMES[name], "NLL, nats", None, [one["nll"] for one in last[name]]))
+        rows.append(Row(emp.NAMES[name], "seconds per epoch", None, [one["seconds_per_epoch"] for one in ones]))
+    checks = []
+    for name in ("emp", "ecmp"):
+        for other in ("vanilla", "dropout"):
+            checks.append(_no_worse(name, other, found))
+            gain = [a["top1"] - b["top1"] for a, b in zip(last[name], last[other])]
+            checks.append(at_least(f"{emp.NAMES[name]}: top-1 above that of {other}", gain, 0.0, " points"))
+        ratio = [a["ece"] / b["ece"] for a, b in zip(last[name], last["vanilla"])]
+        checks.append(at_most(f"{emp.NAMES[name]}: ECE over that of vanilla", ratio, _CALIBRATION[name]))
+        slower = [a["seconds_per_epoch"] / b["seconds_per_epoch"] for a, b in zip(found[name], found["vanilla"])]
+        checks.append(at_most(f"{emp.NAMES[name]}: time of an epoch over that of vanilla", slower, _SLOWER))
+    s = run.settings
+    notes = [
+        f"{s['epochs']} epochs of batches of {s['batch_size']} (published: 400 of 256), Adam at {s['lr']:g}, "
+        f"{s['schedule']} learning rate; {most} samples",
+        f"dropout at a rate of {s['dropout']} before every norm; {emp.COMPONENTS} copies of norms and output, which "
+        f"start {s['init']} with a spread of {s['init_std']:g}",
+    ]
+    return Outcome(rows, checks, {"curves": {name: ones[0]["curve"] for name, ones in found.items()}}, notes)
+
+
+def _no_worse(name: str, other: str, found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Check:
+    """McNemar's test on the images that exactly one of two networks gets right."""
+    pairs = [(a, b) for one, two in zip(found[name], found[other]) for a, b in zip(one["right"], two["right"])]
+    better, worse = sum(a > b for a, b in pairs), sum(a < b for a, b in pairs)
+    z = (better - worse) / max(1.0, (better + worse) ** 0.5)
+    text = f"{emp.NAMES[name]} no less accurate than {other} (paired test at 5 %)"
+    return Check(text, z >= -_SIGNIFICANT, f"{emp.NAMES[name]} against {other}: z = {z:.2f}, below {-_SIGNIFICANT}")
+
+
+def draw(figure: Mapping[str, Any], canvas: Any) -> None:
+    """Accuracy against confidence."""
+    axes = canvas.subplots()
+    axes.plot([0, 1], [0, 1], color="#ced4da", linewidth=1, zorder=0)
+    for name, curve in figure["curves"].items():
+        gap = fmean(abs(a - b) for a, b in zip(curve["accuracy"], curve["confidence"])) if curve["accuracy"] else 0.0
+        label = f"{emp.NAMES[name]} (mean gap {gap:.2f})"
+        axes.plot(curve["confidence"], curve["accuracy"], marker="o", markersize=3, color=COLOURS[name], label=label)
+    axes.set_xlabel("confidence")
+    axes.set_ylabel("accuracy")
+    axes.set_title("patches bring confidence down to accuracy")
+    axes.legend(frameon=False)
+
+
+register(
+    Recipe(
+        id=ID,
+        title="PyramidNet-110-270 on 100 classes: patched norms and output against dropout and the plain network",
+        presets=emp.PRESETS,
+        seeds=emp.SEEDS,
+        measure=measure,
+        draw=draw,
+    )
+)

@@ -1,0 +1,84 @@
+"""The recipes on Ensemble Model Patching."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import leanbayes as lb
+from leanbayes.data import generate, tiny_imagenet
+from leanbayes.reproduce.recipes import _emp_networks as emp
+from leanbayes.reproduce.recipes import emp_cifar100, emp_params, emp_theorem
+from leanbayes.reproduce.run import Run
+
+
+def run(folder, id="emp-cifar100", data=None, **changes):
+    settings = emp.PRESETS["smoke"] | changes
+    return Run(id, "smoke", settings, (0,), Path(folder), data=data, progress=False)
+
+
+@pytest.mark.parametrize("method", [lb.EMP, lb.ECMP])
+def test_the_prior_is_the_published_decay(method):
+    examples, strength = 500, 0.01
+    net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    model = lb.bayesianize(net, method(emp.COMPONENTS, emp.prior(strength, examples)))
+    lb.kl(model).backward()
+    for parameter in (p for name, p in model.named_parameters() if "copies" in name):
+        # That of strength times the squares.
+        torch.testing.assert_close(parameter.grad / examples, 2 * strength * parameter.detach())
+
+
+def test_dropout_stands_before_every_norm():
+    net = emp.with_dropout(lb.models.create("pyramidnet", depth=8, alpha=9), 0.3)
+    norms = [m for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
+    pairs = [m for m in net.modules() if isinstance(m, nn.Sequential) and isinstance(m[0], nn.Dropout)]
+    assert len(pairs) == len(norms) > 5 and all(pair[1] in norms and pair[0].p == 0.3 for pair in pairs)
+
+
+@pytest.mark.parametrize("name", emp.NAMES)
+def test_all_networks_predict_as_they_should(name, tmp_path):
+    model = emp.build(name, emp.PRESETS["smoke"], 100).eval()
+    outputs = emp.predictions(run(tmp_path), model, torch.randn(251, 3, 32, 32))
+    assert outputs.shape == (1 if name == "vanilla" else 4, 251, 100)
+    assert name == "vanilla" or (outputs[0] - outputs[1]).abs().max() > 0
+
+
+def test_a_stand_in_is_taken_and_said(tmp_path):
+    generate.write_image_folder(tmp_path / tiny_imagenet.FOLDER)
+    one = run(tmp_path / "out", data=tmp_path)
+    (x, y), _ = emp.hundred_classes(one)
+    assert x.shape[1:] == (3, 32, 32) and int(y.max()) == 2
+    assert one.notes == [emp.STAND_IN_NOTE] and not one.generated
+
+
+def test_without_any_copy_images_are_generated_and_said(tmp_path):
+    one = run(tmp_path / "out", data=tmp_path)
+    emp.hundred_classes(one)
+    assert one.generated and one.notes[0].startswith("generated")
+
+
+@pytest.mark.parametrize(("right", "holds"), [([1] * 90 + [0] * 10, True), ([0] * 40 + [1] * 60, False)])
+def test_a_paired_test_decides(right, holds):
+    found = {"emp": [{"right": right}], "vanilla": [{"right": [1] * 85 + [0] * 15}]}
+    assert emp_cifar100._no_worse("emp", "vanilla", found).holds is holds
+
+
+def test_counts_are_the_published_ones(tmp_path):
+    outcome = emp_params.measure(Run("emp-params", "smoke", {"components": 5}, (0,), tmp_path, progress=False))
+    assert outcome.verdict == "holds" and len(outcome.checks) == 7
+
+
+def test_the_theorems_hold(tmp_path):
+    settings = {"dimensions": (1, 20), "sigma": 0.05, "draws": 20_000, "gradients": 1500}
+    outcome = emp_theorem.measure(Run("emp-theorem", "smoke", settings, (0,), tmp_path, progress=False))
+    assert outcome.verdict == "holds"
+    assert outcome.figure["curve"]["printed"][-1] > 3  # the printed sign is off by two entropies of the index
+
+
+def test_a_biased_gradient_is_noticed(tmp_path, monkeypatch):
+    exact = emp_theorem._exact
+    monkeypatch.setattr(emp_theorem, "_exact", lambda *inputs: 1.3 * exact(*inputs))
+    settings = {"dimensions": (20,), "sigma": 0.05, "draws": 20_000, "gradients": 1500}
+    outcome = emp_theorem.measure(Run("emp-theorem", "smoke", settings, (0,), tmp_path, progress=False))
+    assert outcome.verdict == "falls short"
