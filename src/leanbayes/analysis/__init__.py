@@ -16,6 +16,7 @@ from leanbayes.analysis.pruning import (
     pruning_curve,
 )
 from leanbayes.analysis.score import Score
+from leanbayes.analysis.temperature import fit_temperature
 
 __all__ = [
     "AttackCurve",
@@ -31,6 +32,7 @@ __all__ = [
     "Score",
     "attack_curve",
     "curvature",
+    "fit_temperature",
     "iterative_fast_sign",
     "log_alpha",
     "mmd_bound",

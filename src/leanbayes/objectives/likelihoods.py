@@ -74,6 +74,8 @@ class Categorical(Likelihood):
         class_dim: Axis of the classes in one sample's outputs ``[B, ...]``. None finds it: it is the axis that the
             labels do not have. Where two axes fit it must be given, and so for predictions of more than two axes and
             targets that are probabilities of as many, unless training has found it.
+        temperature: What outputs are divided by before the softmax; over 1 makes probabilities less sure, see
+            `fit_temperature`.
 
     Attributes:
         trained_dim: The axis that was found, which predictions use.
@@ -84,8 +86,15 @@ class Categorical(Likelihood):
         tensor([[-1.3863, -1.3863]])
     """
 
-    def __init__(self, label_smoothing: float = 0.0, ignore_index: int = -100, class_dim: int | None = None) -> None:
+    def __init__(
+        self,
+        label_smoothing: float = 0.0,
+        ignore_index: int = -100,
+        class_dim: int | None = None,
+        temperature: float = 1.0,
+    ) -> None:
         super().__init__()
+        check_positive(self, temperature=temperature)
         if not 0 <= label_smoothing < 1:
             raise ValueError(
                 f"Categorical(label_smoothing=...) takes a number from 0 to below 1, not {label_smoothing!r}"
@@ -95,15 +104,19 @@ class Categorical(Likelihood):
         self.label_smoothing = label_smoothing
         self.ignore_index = ignore_index
         self.class_dim = class_dim
+        self.temperature = temperature
         self.trained_dim: int | None = None
 
     def classes_last(self, outputs: Tensor, targets: Tensor | None = None) -> Tensor:
-        """Outputs ``[S, B, ..., C]`` with the classes on the last axis.
+        """Scores ``[S, B, ..., C]`` with the classes on the last axis, whose softmax are the probabilities.
 
         Raises:
             ValueError: If it cannot be told which axis they are on.
         """
-        return outputs.movedim(self._class_axis(outputs.shape, targets), -1)
+        return self._tempered(outputs.movedim(self._class_axis(outputs.shape, targets), -1))
+
+    def _tempered(self, scores: Tensor) -> Tensor:
+        return scores if self.temperature == 1 else _precise(scores) / self.temperature
 
     def _class_axis(self, shape: torch.Size, targets: Tensor | None) -> int:
         """Axis of the classes in outputs ``[S, B, ...]`` of a shape."""
@@ -171,7 +184,7 @@ class Categorical(Likelihood):
 
     def _score(self, outputs: Tensor, targets: Tensor, smoothing: float) -> Tensor:
         axis = self._class_axis(outputs.shape, targets)
-        aligned = outputs.movedim(axis, -1)
+        aligned = self._tempered(outputs.movedim(axis, -1))
         if self._soft(outputs.shape, targets):
             log_probs = _precise(aligned).log_softmax(-1)
             wanted = targets.movedim(axis - 1, -1).to(log_probs.dtype)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from leanbayes.training.alternate import Alternate
 from leanbayes.training.config import TrainConfig
 from leanbayes.training.engine import EpochEnd, fit
 from leanbayes.training.errors import OutputError, TrainingInterrupted
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from leanbayes.training.lightning_module import ELBOSteps as LitELBO
 
 __all__ = [
+    "Alternate",
     "EpochEnd",
     "History",
     "LitELBO",

@@ -83,7 +83,8 @@ def fit(
         out: Folder for checkpoints (``last.pt``, and ``best.pt`` where there is validation data) and logs
             (``metrics.jsonl``); None writes nothing.
         resume: Go on from the folder's last checkpoint; where there is none, start.
-        callbacks: Called after each epoch with an `EpochEnd`; one that returns True ends the training.
+        callbacks: Called after each epoch with an `EpochEnd`; one that returns True ends the training. One with
+            ``begin(model, epochs)`` and ``end()`` is told when training begins, after so many epochs, and when it ends.
         likelihood: How outputs explain targets, classes where None.
         augment: ``augment(x, generator)`` changes the inputs of a training batch on the device. The generator is
             seeded for each batch.
@@ -199,6 +200,9 @@ class _Training:
 
     def run(self) -> History:
         """Train until the end."""
+        for callback in self.callbacks:
+            if hasattr(callback, "begin"):
+                callback.begin(self.elbo.model, self.epoch)  # pyright: ignore[reportFunctionMemberAccess]
         while not self._over():
             self._train_epoch()
             self._close_epoch()
@@ -212,6 +216,9 @@ class _Training:
 
     def close(self) -> None:
         """Give back the terminal and the random generators and close the logs, however training ended."""
+        for callback in self.callbacks:
+            if hasattr(callback, "end"):
+                callback.end()  # pyright: ignore[reportFunctionMemberAccess]
         for part in (self.bar, self.logs):
             if part is not None:
                 part.close()
