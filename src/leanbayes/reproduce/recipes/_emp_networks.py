@@ -110,15 +110,22 @@ def with_dropout(net: nn.Module, p: float) -> nn.Module:
 def build(name: str, settings: Mapping[str, Any], examples: int, classes: int = 100) -> nn.Module:
     """A PyramidNet: vanilla, with dropout, or with patched norms and output."""
     net = create("pyramidnet", depth=settings["depth"], alpha=settings["alpha"], classes=classes)
+    return convert(net, name, settings, examples)
+
+
+def convert(net: nn.Module, name: str, settings: Mapping[str, Any], examples: int) -> nn.Module:
+    """A network as it is, with dropout, or with patches of norms and output ("emp"), or of norms ("emp-norms")."""
     if name == "vanilla":
         return net
     if name == "dropout":
         return lb.bayesianize(with_dropout(net, settings["dropout"]), lb.MCDropout(p=None))
+    family, _, part = name.partition("-")
     strength = settings["strength"] / settings["batch_size"]
-    method = {"emp": lb.EMP, "ecmp": lb.ECMP}[name]
+    method = {"emp": lb.EMP, "ecmp": lb.ECMP}[family]
     return lb.bayesianize(
         net,
         method(COMPONENTS, prior(strength, examples), init=settings["init"], init_std=settings["init_std"]),
+        where=lb.norms() if part == "norms" else None,
     )
 
 
@@ -170,20 +177,28 @@ def scores(run: Run, name: str, seed: int) -> dict[str, Any]:
     }
     for samples in run.settings["samples"]:
         probs = outputs[:samples].float().softmax(-1).mean(0)
-        found["samples"][str(samples)] = {
-            "top1": 100 * float(metrics.accuracy(probs, y)),
-            "top5": 100 * float(metrics.accuracy(probs, y, top_k=5)),
-            "nll": float(metrics.nll(probs, y)),
-            # As the paper counts: 20 bins, without those of at most five images.
-            "ece": 100 * float(metrics.expected_calibration_error(probs, y, 20, min_count=6)),
-            "mce": 100 * float(metrics.max_calibration_error(probs, y, 20, min_count=6)),
-        }
+        found["samples"][str(samples)] = quality(probs, y)
     probs = outputs[: run.settings["samples"][-1]].float().softmax(-1).mean(0)
+    return found | {"curve": calibration_curve(probs, y), "right": (probs.argmax(-1) == y).long().tolist()}
+
+
+def quality(probs: Tensor, y: Tensor) -> dict[str, float]:
+    """Accuracies and calibration errors in percent, and the NLL."""
+    return {
+        "top1": 100 * float(metrics.accuracy(probs, y)),
+        "top5": 100 * float(metrics.accuracy(probs, y, top_k=5)),
+        "nll": float(metrics.nll(probs, y)),
+        # As the paper counts: 20 bins, without those of at most five images.
+        "ece": 100 * float(metrics.expected_calibration_error(probs, y, 20, min_count=6)),
+        "mce": 100 * float(metrics.max_calibration_error(probs, y, 20, min_count=6)),
+    }
+
+
+def calibration_curve(probs: Tensor, y: Tensor) -> dict[str, list[float]]:
+    """Accuracy against confidence, in the bins of the calibration errors."""
     table = metrics.reliability_table(probs, y, 20)
     kept = table.count >= 6
-    found["curve"] = {"confidence": table.confidence[kept].tolist(), "accuracy": table.accuracy[kept].tolist()}
-    found["right"] = (probs.argmax(-1) == y).long().tolist()
-    return found
+    return {"confidence": table.confidence[kept].tolist(), "accuracy": table.accuracy[kept].tolist()}
 
 
 @torch.no_grad()

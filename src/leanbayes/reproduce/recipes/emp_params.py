@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes.models import create
+from leanbayes.nn._base import ConvertedLayer
 from leanbayes.reproduce.recipe import Recipe, register
 from leanbayes.reproduce.result import Check, Outcome, Row
 from leanbayes.reproduce.run import Run
@@ -39,6 +41,7 @@ def measure(run: Run) -> Outcome:
     """Count what five copies of norms, or of norms and output, add."""
     rows: list[Row] = []
     checks: list[Check] = []
+    log = math.log10(run.settings["components"])
     shares: dict[str, list[float]] = {}
     for name, (make, plain, norms, both) in _NETWORKS.items():
         found = run.unit(name, lambda make=make: _counts(make, run.settings["components"]))
@@ -54,6 +57,11 @@ def measure(run: Run) -> Outcome:
                 if exact:
                     checks.append(_equal(f"{name}, {title}: parameters", found[kind], printed))
         rows.append(Row(f"{name}, explicit ensemble", _COUNT, _COMPONENTS * plain, [found["ensemble"]]))
+        # Every patched layer, or every patched parameter, chooses on its own.
+        for title, key, printed in (("EMP", "layers", "K^L"), ("ECMP", "elements", "K^(H^2 + L H)")):
+            text = f"{name}, {title} on norms and output"
+            rows.append(Row(text, "effective ensemble size, log10", f"O({printed})", [found[key] * log]))
+        rows.append(Row(f"{name}, explicit ensemble", "effective ensemble size, log10", "O(K)", [log]))
         shares[name] = [found[kind] / found["plain"] - 1 for kind in ("norms", "both", "ensemble")]
     notes = ["the published totals of the MLP leave out the 19,800 parameters of its own norms, on both sides"]
     return Outcome(rows, checks, {"shares": shares}, notes)
@@ -65,11 +73,15 @@ def _counts(make: Callable[[], nn.Module], components: int) -> dict[str, int]:
 
     plain = count(make())
     method = lb.EMP(components)
+    both = lb.bayesianize(make(), method)
+    patched = [parameter for name, parameter in both.named_parameters() if name.endswith("copies")]
     return {
         "plain": plain,
         "norms": count(lb.bayesianize(make(), method, where=lb.norms())),
-        "both": count(lb.bayesianize(make(), method)),
+        "both": count(both),
         "ensemble": components * plain,
+        "layers": sum(isinstance(module, ConvertedLayer) for module in both.modules()),
+        "elements": sum(parameter.numel() for parameter in patched) // components,
     }
 
 
