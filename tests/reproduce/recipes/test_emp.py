@@ -8,8 +8,8 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes.data import generate, tiny_imagenet
+from leanbayes.reproduce.recipes import _emp_imagenet, emp_cifar100, emp_params, emp_theorem
 from leanbayes.reproduce.recipes import _emp_networks as emp
-from leanbayes.reproduce.recipes import emp_cifar100, emp_params, emp_theorem
 from leanbayes.reproduce.run import Run
 
 
@@ -70,7 +70,7 @@ def test_counts_are_the_published_ones(tmp_path):
 
 
 def test_the_theorems_hold(tmp_path):
-    settings = {"dimensions": (1, 20), "sigma": 0.05, "draws": 20_000, "gradients": 1500}
+    settings = {"dimensions": (1, 20), "sigma": 0.05, "draws": 20_000, "gradients": 400}
     outcome = emp_theorem.measure(Run("emp-theorem", "smoke", settings, (0,), tmp_path, progress=False))
     assert outcome.verdict == "holds"
     assert outcome.figure["curve"]["printed"][-1] > 3  # the printed sign is off by two entropies of the index
@@ -79,6 +79,23 @@ def test_the_theorems_hold(tmp_path):
 def test_a_biased_gradient_is_noticed(tmp_path, monkeypatch):
     exact = emp_theorem._exact
     monkeypatch.setattr(emp_theorem, "_exact", lambda *inputs: 1.3 * exact(*inputs))
-    settings = {"dimensions": (20,), "sigma": 0.05, "draws": 20_000, "gradients": 1500}
+    settings = {"dimensions": (20,), "sigma": 0.05, "draws": 20_000, "gradients": 400}
     outcome = emp_theorem.measure(Run("emp-theorem", "smoke", settings, (0,), tmp_path, progress=False))
     assert outcome.verdict == "falls short"
+
+
+def test_imagenet_rows_run_on_a_generated_tree_of_20_classes(tmp_path, monkeypatch):
+    monkeypatch.setattr(_emp_imagenet, "NAMES", {name: _emp_imagenet.NAMES[name] for name in ("ecmp-norms", "vanilla")})
+    one = run(tmp_path, "emp-imagenet", **_emp_imagenet.PRESETS["smoke"])
+    clean = one.each_seed_of(_emp_imagenet.clean_scores, _emp_imagenet.NAMES)
+    assert _emp_imagenet.overhead(clean, "ecmp-norms")[0] == pytest.approx(0.34, abs=0.02)
+    errors = one.as_recipe("emp-imagenet-c").each_seed_of(_emp_imagenet.errors, _emp_imagenet.NAMES)
+    assert set(errors["vanilla"][0]["corrupted"]) == {"gaussian_noise", "contrast"}
+    assert any(_emp_imagenet.NOT_IMAGENET in note for note in one.notes)
+    assert len(_emp_imagenet.images(one).class_names) == 20
+
+
+def test_imagenet_rows_ask_for_images(tmp_path):
+    one = Run("emp-imagenet", "short", _emp_imagenet.PRESETS["short"], (0,), tmp_path, progress=False)
+    with pytest.raises(FileNotFoundError, match="--data FOLDER"):
+        _emp_imagenet.images(one)
