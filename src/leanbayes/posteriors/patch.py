@@ -143,7 +143,8 @@ class PatchPosterior(Posterior):
         else:
             probs = group.probs(value).to(value.dtype)[:count]
             centre = torch.einsum("k,k...->...", probs / probs.sum(), spread)
-            start = value / probs.sum() + spread - centre
+            # First the difference, which is 0 of a single copy: that is the plain value, bit for bit.
+            start = (value / probs.sum() if zero else value) + (spread - centre)
         # Trained also where the plain parameter is frozen: patches are what the method adds to it.
         self.copies = nn.Parameter(start)
         # A layer with one index can choose it per example.
