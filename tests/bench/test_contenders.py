@@ -13,7 +13,8 @@ from leanbayes.bench.networks import TransformerBlock, network
 def test_every_method_is_measured():
     exported = {getattr(lb, name) for name in lb.__all__ if isinstance(getattr(lb, name), type)}
     known = {kind for kind in exported if issubclass(kind, methods.Method) and kind is not methods.Method}
-    assert {type(one.method) for one in CONTENDERS.values()} == known
+    # The family costs what its members cost.
+    assert {type(one.method) for one in CONTENDERS.values()} == known - {lb.Patch}
 
 
 def test_every_estimator_is_measured():

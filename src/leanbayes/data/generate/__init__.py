@@ -19,6 +19,10 @@ from leanbayes.data.generate._tables import regression, write_npz, write_table, 
 from leanbayes.data.generate._texts import reviews, write_imdb
 
 
+def _write_tiny_imagenet(root: PathLike, **options: Any) -> None:
+    write_image_folder(Path(root) / "tiny-imagenet-100-32", **options)
+
+
 def write(name: str, root: PathLike, **options: Any) -> None:
     """Writes a small synthetic set in the layout that ``load(name, root=root)`` reads.
 
@@ -69,6 +73,7 @@ _WRITERS: dict[str, Callable[..., Any]] = {
     "fashion-mnist": _write_fashion,
     "cifar10": write_cifar10,
     "cifar100": write_cifar100,
+    "tiny-imagenet-100": _write_tiny_imagenet,
     "imdb": write_imdb,
     "mimic-iii": write_mimic,
 }
