@@ -26,4 +26,5 @@ def read_tiny_imagenet_100(
         raise FileNotFoundError(
             f"Tiny ImageNet is not in {root}: expected {FOLDER} with folders train and val, of one folder per class"
         )
-    return read_folder(path, size=_SIZE, workers=workers, valid=valid, seed=seed, normalise=normalise)
+    found = read_folder(path, size=_SIZE, workers=workers, valid=valid, seed=seed, normalise=normalise)
+    return Dataset("tiny-imagenet-100", found.schema, found.train, found.valid, found.test, found.notes)
