@@ -27,7 +27,15 @@ def test_lists_the_ledger(run, only):
     only(make_recipe("vn-kl"))
     code, out, _ = run()
     assert code == 0
-    for text in ("Variance Networks", "vn-toy", "kt-matrix-normal", "planned", "ready"):
+    for text in (
+        "Variance Networks",
+        "vn-toy",
+        "kt-matrix-normal",
+        "planned",
+        "ready",
+        "Beyond the papers",
+        "emp-finetune",
+    ):
         assert text in out
     code, out, _ = run("--json")
     assert code == 0 and {entry["id"]: entry["status"] for entry in json.loads(out)}["vn-kl"] == "ready"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from leanbayes.reproduce import LEDGER, PRESETS, SYSTEMS, recipe, register, status
+from leanbayes.reproduce import BEYOND, LEDGER, PRESETS, SYSTEMS, recipe, register, status
 from tests.reproduce.conftest import make_recipe
 
 
@@ -15,7 +15,7 @@ def test_every_paper_is_there():
 
 @pytest.mark.parametrize("id, one", recipe.recipes().items())
 def test_recipes_are_of_the_ledger(id, one):
-    assert id == one.id and id in LEDGER
+    assert id == one.id and (id in LEDGER) != (id in BEYOND)
     assert set(one.presets) == set(one.seeds) == set(PRESETS)
     json.dumps(dict(one.presets["paper"]))
     assert len({tuple(settings) for settings in one.presets.values()}) == 1, "presets have the same settings"
@@ -48,7 +48,8 @@ def test_status_comes_from_the_result_files(only, tmp_path):
     result = {"verdict": "falls short", "preset": "short", "date": "2030-01-01", "gap": "off by 3", "rows": []}
     (tmp_path / "vn-toy.json").write_text(json.dumps(result))
     entries = {entry["id"]: entry for entry in status(tmp_path)}
-    assert list(entries) == list(LEDGER)
+    assert list(entries) == [*LEDGER, *BEYOND]
+    assert [id for id, entry in entries.items() if "beyond" in entry] == list(BEYOND)
     assert entries["vn-toy"] == {
         "id": "vn-toy", "title": LEDGER["vn-toy"], "status": "falls short", "preset": "short", "date": "2030-01-01",
         "gap": "off by 3",
@@ -65,6 +66,6 @@ def test_a_file_that_is_no_result_hides_no_other(only, tmp_path, text):
     (tmp_path / "vn-toy.json").write_text(text)
     (tmp_path / "vn-kl.json").write_text(json.dumps(result))
     entries = {entry["id"]: entry for entry in status(tmp_path)}
-    assert entries["vn-kl"]["status"] == "holds" and len(entries) == len(LEDGER)
+    assert entries["vn-kl"]["status"] == "holds" and len(entries) == len(LEDGER) + len(BEYOND)
     assert entries["vn-toy"]["status"] == "unusable"
     assert entries["vn-toy"]["gap"].startswith(f"{tmp_path / 'vn-toy.json'} is no result")

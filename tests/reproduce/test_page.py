@@ -3,7 +3,7 @@
 import json
 
 from leanbayes.reproduce import execute
-from leanbayes.reproduce.ledger import LEDGER
+from leanbayes.reproduce.ledger import BEYOND, LEDGER
 from leanbayes.reproduce.page import results_page
 from tests.reproduce.conftest import make_recipe, quick
 
@@ -55,6 +55,15 @@ def test_a_result_on_generated_data_says_so_beside_its_verdict(tmp_path):
     assert "**Falls short:** it is not below. **On generated data,**" in page and page.count("On generated data") == 1
 
 
+def test_what_no_paper_shows_stands_apart(tmp_path):
+    execute(make_recipe("vn-toy"), work=tmp_path / "work", out=tmp_path)
+    execute(make_recipe("emp-finetune"), work=tmp_path / "work", out=tmp_path)
+    page = results_page(tmp_path, "")
+    assert "## Ensemble Model Patching" not in page
+    assert page.index("### vn-toy") < page.index("## Beyond the papers\n\n### emp-finetune")
+    assert "| `emp-ablation` | Beyond the papers | " in page
+
+
 def test_benchmarks_are_tables_of_ratios(tmp_path):
     (tmp_path / "bench-predict-loop-cuda.json").write_text(json.dumps(BENCHMARK))
     page = results_page(tmp_path, "")
@@ -68,4 +77,4 @@ def test_other_files_are_left_out(tmp_path):
     (tmp_path / "compare-digits.json").write_text("{}")
     (tmp_path / "vn-toy.json").write_text('{"verdict": "holds", "preset": "short", "date": "", "gap": ""}')
     page = results_page(tmp_path, "")
-    assert page.startswith("## Without a result so far") and page.count("\n| `") == len(LEDGER)
+    assert page.startswith("## Without a result so far") and page.count("\n| `") == len(LEDGER) + len(BEYOND)

@@ -107,6 +107,7 @@ def _list(options: argparse.Namespace) -> int:
     from rich.table import Table
 
     from leanbayes.reproduce import SYSTEMS, status
+    from leanbayes.reproduce.ledger import BEYOND_TITLE
 
     entries = status(Path(options.out or "results"))
     if options.json:
@@ -115,12 +116,13 @@ def _list(options: argparse.Namespace) -> int:
     screen = console()
     table = Table("id", "what", "status", box=SIMPLE_HEAD)
     table.columns[0].no_wrap = True
-    system = None
+    section = None
     for entry in entries:
-        if (prefix := entry["id"].split("-")[0]) != system:
-            system = prefix
+        title = BEYOND_TITLE if "beyond" in entry else SYSTEMS[entry["id"].split("-")[0]]
+        if title != section:
+            section = title
             table.add_section()
-            table.add_row("", f"[bold]{SYSTEMS[system]}[/bold]", "")
+            table.add_row("", f"[bold]{section}[/bold]", "")
         table.add_row(entry["id"], entry["title"], _status_text(entry))
     screen.print(table)
     for entry in entries:
@@ -138,7 +140,7 @@ def _status_text(entry: dict[str, Any]) -> str:
 
 def _chosen(words: list[str]) -> list[Any]:
     """The recipes that ids and patterns name, each once."""
-    from leanbayes.reproduce import LEDGER
+    from leanbayes.reproduce import BEYOND, LEDGER
     from leanbayes.reproduce.recipe import broken, recipes
 
     ready = recipes()
@@ -146,7 +148,7 @@ def _chosen(words: list[str]) -> list[Any]:
     for word in words:
         names = fnmatch.filter(ready, word)
         if not names:
-            raise UsageError(_unknown(word, list(ready), [*LEDGER], broken()))
+            raise UsageError(_unknown(word, list(ready), [*LEDGER, *BEYOND], broken()))
         chosen |= {name: ready[name] for name in names}
     return list(chosen.values())
 

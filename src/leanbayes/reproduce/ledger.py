@@ -1,4 +1,4 @@
-"""The ledger: every figure and table of the four papers, and how far each of them is."""
+"""The ledger: every figure and table of the four papers, what we measure beyond them, and how far each of them is."""
 
 from __future__ import annotations
 
@@ -65,9 +65,16 @@ LEDGER = {
     "kt-matrix-normal": "rank 1 is the matrix normal with diagonal factors, rank 2 is not",
 }
 
+BEYOND_TITLE = "Beyond the papers"
+# What no paper shows; ids begin with the system that they are about.
+BEYOND = {
+    "emp-finetune": "a trained network, patched and fine-tuned in a tenth of its training time",
+    "emp-ablation": "patched norms without the output, and with a component of zeros",
+}
+
 
 def status(results: Path) -> list[dict[str, Any]]:
-    """How far every entry of the ledger is, in its order.
+    """How far every entry of the ledger is, in its order, and then what is beyond the papers.
 
     Args:
         results: Folder of the result files.
@@ -76,12 +83,12 @@ def status(results: Path) -> list[dict[str, Any]]:
         One mapping each: ``id``, ``title``, ``status`` ("holds", "falls short", "ready" where there is a recipe and no
         result, "planned", "broken", or "unusable" where the result file cannot be used) and, where there is a result,
         its ``preset``, ``date`` and ``gap``; ``gap`` also says what is broken or unusable. ``generated`` is True where
-        no figure is comparable, the data being generated.
+        no figure is comparable, the data being generated; ``beyond`` where it is of no paper.
     """
     ready, failed = recipes(), broken()
     entries = []
-    for id, title in LEDGER.items():
-        entry: dict[str, Any] = {"id": id, "title": title}
+    for id, title in (LEDGER | BEYOND).items():
+        entry: dict[str, Any] = {"id": id, "title": title} | ({"beyond": True} if id in BEYOND else {})
         path = results / f"{id}.json"
         result = read_result(path)
         if result is not None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from leanbayes.reproduce.ledger import LEDGER, SYSTEMS
+from leanbayes.reproduce.ledger import BEYOND, BEYOND_TITLE, LEDGER, SYSTEMS
 from leanbayes.reproduce.result import HOLDS, SHOWN, on_generated_data, published, read_result, spread
 
 BENCHMARKS = {
@@ -31,14 +31,14 @@ def results_page(folder: Path, images: str) -> str:
     """
     blocks = []
     missing = []
-    for prefix, system in SYSTEMS.items():
-        ids = [id for id in LEDGER if id.split("-")[0] == prefix]
+    sections = {system: [id for id in LEDGER if id.split("-")[0] == prefix] for prefix, system in SYSTEMS.items()}
+    for system, ids in (sections | {BEYOND_TITLE: [*BEYOND]}).items():
         found = {id: result for id in ids if (result := read_result(folder / f"{id}.json", SHOWN)) is not None}
         missing += [(system, id) for id in ids if id not in found]
         if found:
             blocks += [f"## {system}", *(_result(result, folder, images) for result in found.values())]
     if missing:
-        rows = [(f"`{id}`", system, LEDGER[id]) for system, id in missing]
+        rows = [(f"`{id}`", system, (LEDGER | BEYOND)[id]) for system, id in missing]
         blocks += ["## Without a result so far", _table(("id", "paper", "what"), rows)]
     benchmarks = sorted(folder.glob("bench-*.json"))
     if benchmarks:

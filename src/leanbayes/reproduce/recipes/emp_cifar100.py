@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
 from leanbayes.reproduce.recipe import Recipe, register
 from leanbayes.reproduce.recipes import _emp_networks as emp
-from leanbayes.reproduce.recipes._checks import at_least, at_most
-from leanbayes.reproduce.result import Check, Outcome, Row
+from leanbayes.reproduce.recipes._checks import at_least, at_most, no_less_accurate
+from leanbayes.reproduce.result import Outcome, Row
 from leanbayes.reproduce.run import Run
 
 ID = "emp-cifar100"
@@ -25,8 +25,6 @@ COLOURS = {"vanilla": "#868e96", "dropout": "#d9480f", "emp": "#3b5bdb", "ecmp":
 # Of vanilla's calibration error, and of its time per epoch.
 _CALIBRATION = {"emp": 0.7, "ecmp": 0.5}
 _SLOWER = 1.1
-# A two-sided test at the level of 5 %.
-_SIGNIFICANT = 1.96
 
 
 def measure(run: Run) -> Outcome:
@@ -45,7 +43,8 @@ def measure(run: Run) -> Outcome:
     checks = []
     for name in ("emp", "ecmp"):
         for other in ("vanilla", "dropout"):
-            checks.append(_no_worse(name, other, found))
+            right, others = ([one["right"] for one in found[each]] for each in (name, other))
+            checks.append(no_less_accurate(emp.NAMES[name], other, right, others))
             gain = [a["top1"] - b["top1"] for a, b in zip(last[name], last[other])]
             checks.append(at_least(f"{emp.NAMES[name]}: top-1 above that of {other}", gain, 0.0, " points"))
         ratio = [a["ece"] / b["ece"] for a, b in zip(last[name], last["vanilla"])]
@@ -60,15 +59,6 @@ def measure(run: Run) -> Outcome:
         f"start {s['init']} with a spread of {s['init_std']:g}",
     ]
     return Outcome(rows, checks, {"curves": {name: ones[0]["curve"] for name, ones in found.items()}}, notes)
-
-
-def _no_worse(name: str, other: str, found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Check:
-    """McNemar's test on the images that exactly one of two networks gets right."""
-    pairs = [(a, b) for one, two in zip(found[name], found[other]) for a, b in zip(one["right"], two["right"])]
-    better, worse = sum(a > b for a, b in pairs), sum(a < b for a, b in pairs)
-    z = (better - worse) / max(1.0, (better + worse) ** 0.5)
-    text = f"{emp.NAMES[name]} no less accurate than {other} (paired test at 5 %)"
-    return Check(text, z >= -_SIGNIFICANT, f"{emp.NAMES[name]} against {other}: z = {z:.2f}, below {-_SIGNIFICANT}")
 
 
 def draw(figure: Mapping[str, Any], canvas: Any) -> None:
