@@ -66,11 +66,7 @@ def images(run: Run) -> Dataset:
 def trained(run: Run, name: str, seed: int) -> nn.Module:
     """One of the six networks, trained by the run's settings."""
     s, data = run.settings, images(run)
-    fast = s["fast"] and run.device == "cuda"
-    if fast:
-        torch.backends.cudnn.benchmark = True
-    quick: dict[str, Any] = {"compile": True, "precision": "bf16-mixed"} if fast else {}
-    layout = torch.channels_last if fast else torch.contiguous_format
+    quick, layout = emp.speed(run)
     changes = augment.Chain(augment.PadCrop(max(1, s["size"] // 8)), augment.Flip())
     part, examples = data.train, len(data.train)
     in_memory = isinstance(part.x, Tensor)

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 import leanbayes as lb
 from leanbayes._sampling import SeededRandom
-from leanbayes.data import augment
+from leanbayes.data import Dataset, augment
+from leanbayes.data._files import NotComplete
 from leanbayes.metrics import functional as metrics
 from leanbayes.models import create
 from leanbayes.reproduce.run import Run
@@ -69,25 +70,34 @@ SEEDS = {"smoke": (0,), "short": (0,), "paper": (0,)}
 def hundred_classes(run: Run) -> tuple[Arrays, Arrays]:
     """CIFAR-100 where there is a copy, else 100 classes of Tiny ImageNet, else generated images."""
     rows = (200, 60) if run.preset == "smoke" else (10000, 2000)
-    options: dict[str, Any] = {"valid": 0, "normalise": "standard"}
-    if not run.generated:
-        try:
-            return _parts(run.load("cifar100", **options))
-        except FileNotFoundError:
-            pass
-        try:
-            found = _parts(run.load(STAND_IN, **options))
-        except FileNotFoundError:
-            pass
-        else:
-            run.note(STAND_IN_NOTE)
-            return found
-    run.generate_without("cifar100", _NO_COPY, rows=rows, **options)
-    return _parts(run.load("cifar100", rows=rows, **options))
-
-
-def _parts(data: Any) -> tuple[Arrays, Arrays]:
+    names = {"cifar100": "", STAND_IN: STAND_IN_NOTE}
+    data = first_copy(run, names, _NO_COPY, rows=rows, valid=0, normalise="standard")
     return data.ready("train"), data.ready("test")
+
+
+def first_copy(run: Run, names: Mapping[str, str], generated: str, *, rows: Any, **options: Any) -> Dataset:
+    """The first of several data sets of which there is a copy, else generated images in the layout of the first.
+
+    Args:
+        run: The run.
+        names: What its result must say where it takes this data set, by the name of the data set.
+        generated: What it must say where there is no copy of any of them.
+        rows: Size of the generated set.
+        **options: As `Run.load` takes them.
+    """
+    first = next(iter(names))
+    for name, note in names.items() if not run.generated else ():
+        try:
+            found = run.load(name, **options)
+        except NotComplete:
+            raise
+        except FileNotFoundError:
+            continue
+        if note:
+            run.note(note)
+        return found
+    run.generate_without(first, generated, rows=rows, **options)
+    return run.load(first, rows=rows, **options)
 
 
 def prior(strength: float, examples: int, components: int = COMPONENTS) -> lb.Normal:
@@ -114,7 +124,10 @@ def build(name: str, settings: Mapping[str, Any], examples: int, classes: int = 
 
 
 def convert(net: nn.Module, name: str, settings: Mapping[str, Any], examples: int) -> nn.Module:
-    """A network as it is, with dropout, or with patches of norms and output ("emp"), or of norms ("emp-norms")."""
+    """A network as it is, with dropout, or with patches.
+
+    "emp" and "ecmp" patch norms and output, "emp-norms" the norms alone, and "emp-zero" has a component of zeros.
+    """
     if name == "vanilla":
         return net
     if name == "dropout":
@@ -124,19 +137,29 @@ def convert(net: nn.Module, name: str, settings: Mapping[str, Any], examples: in
     method = {"emp": lb.EMP, "ecmp": lb.ECMP}[family]
     return lb.bayesianize(
         net,
-        method(COMPONENTS, prior(strength, examples), init=settings["init"], init_std=settings["init_std"]),
+        method(
+            COMPONENTS,
+            prior(strength, examples),
+            init=settings["init"],
+            init_std=settings["init_std"],
+            zero=part == "zero",
+        ),
         where=lb.norms() if part == "norms" else None,
     )
 
 
-def train(run: Run, name: str, seed: int, data: Arrays) -> tuple[nn.Module, list[dict[str, Any]]]:
-    """One network, trained by the run's settings."""
+def speed(run: Run) -> tuple[dict[str, Any], torch.memory_format]:
+    """How to train, and the layout of images: on a GPU, where the settings want it fast, by its fast kernels."""
+    if not (run.settings["fast"] and run.device == "cuda"):
+        return {}, torch.contiguous_format
+    torch.backends.cudnn.benchmark = True
+    return {"compile": run.settings.get("compile", True), "precision": "bf16-mixed"}, torch.channels_last
+
+
+def train(run: Run, name: str, seed: int, data: Arrays, recipe: str = "emp") -> tuple[nn.Module, list[dict[str, Any]]]:
+    """One network, trained by the run's settings; recipes with networks of another size keep them apart by name."""
     s = run.settings
-    fast = s["fast"] and run.device == "cuda"
-    if fast:
-        torch.backends.cudnn.benchmark = True
-    layout = torch.channels_last if fast else torch.contiguous_format
-    quick: dict[str, Any] = {"compile": True, "precision": "bf16-mixed"} if fast else {}
+    quick, layout = speed(run)
     config = TrainConfig(
         epochs=s["epochs"],
         batch_size=s["batch_size"],
@@ -151,7 +174,7 @@ def train(run: Run, name: str, seed: int, data: Arrays) -> tuple[nn.Module, list
     )
     key = "cifar100-generated" if run.generated else "hundred-classes"
     return run.trained(
-        f"emp-{key}-{name}-{s['epochs']}-epochs",
+        f"{recipe}-{key}-{name}-{s['epochs']}-epochs",
         seed,
         lambda: build(name, s, len(data[1]), int(data[1].max()) + 1).to(memory_format=layout),  # pyright: ignore[reportCallIssue]
         data,
@@ -160,10 +183,10 @@ def train(run: Run, name: str, seed: int, data: Arrays) -> tuple[nn.Module, list
     )
 
 
-def scores(run: Run, name: str, seed: int) -> dict[str, Any]:
+def scores(run: Run, name: str, seed: int, recipe: str = "emp") -> dict[str, Any]:
     """Train one network, and measure its predictions of the test images for every number of samples."""
     data, (x, y) = hundred_classes(run)
-    model, records = train(run, name, seed, data)
+    model, records = train(run, name, seed, data, recipe)
     began = time.monotonic()
     with SeededRandom(derive(seed, "predict")):
         outputs = predictions(run, model.eval(), x)
@@ -201,23 +224,42 @@ def calibration_curve(probs: Tensor, y: Tensor) -> dict[str, list[float]]:
     return {"confidence": table.confidence[kept].tolist(), "accuracy": table.accuracy[kept].tolist()}
 
 
-@torch.no_grad()
 def predictions(run: Run, model: nn.Module, x: Tensor) -> Tensor:
     """Outputs ``[S, N, classes]`` for all test images; one sample of what draws nothing."""
-    device = next(model.parameters()).device
-    fast = run.settings["fast"] and device.type == "cuda"
-    ready = lb.capture(model) if fast else model
-    layout = torch.channels_last if fast else torch.contiguous_format
+    return Predictor(run, model, max(run.settings["samples"]))(x)
+
+
+class Predictor:
+    """Predicts any number of images by batches of one size, so that a network is compiled once.
+
+    Args:
+        run: Says whether to be fast.
+        model: The network.
+        samples: Draws for each image; one of what draws nothing.
+        capture: Whether to compile the network where the run is fast; not worth it for a single use.
+    """
+
     batch = 250
-    pieces = []
-    with torch.autocast(device.type, torch.bfloat16, enabled=fast):
-        for part in x.split(batch):
-            rows = len(part)
-            if rows < batch:  # compiled for one size
-                part = torch.cat([part, part[:1].expand(batch - rows, *part.shape[1:])])
-            part = part.to(device).contiguous(memory_format=layout)
-            pieces.append(lb.predict(ready, part, max(run.settings["samples"])).outputs[:, :rows])
-    return torch.cat(pieces, 1)
+
+    def __init__(self, run: Run, model: nn.Module, samples: int, *, capture: bool = True) -> None:
+        self.device = next(model.parameters()).device
+        self.fast = run.settings["fast"] and self.device.type == "cuda"
+        self.model = lb.capture(model) if self.fast and capture else model
+        self.samples = samples
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor) -> Tensor:
+        """Outputs ``[S, N, classes]`` of images ``[N, ...]``."""
+        layout = torch.channels_last if self.fast else torch.contiguous_format
+        pieces = []
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.fast):
+            for part in x.split(self.batch):
+                rows = len(part)
+                if self.fast and rows < self.batch:
+                    part = torch.cat([part, part[:1].expand(self.batch - rows, *part.shape[1:])])
+                part = part.to(self.device).contiguous(memory_format=layout)
+                pieces.append(lb.predict(self.model, part, self.samples).outputs[:, :rows])
+        return torch.cat(pieces, 1)
 
 
 def at(one: Mapping[str, Any], samples: int) -> dict[str, float]:
