@@ -7,6 +7,7 @@ from leanbayes.nn.ensemble import Ensemble
 from leanbayes.nn.layer import BayesianLayer
 from leanbayes.nn.norm import NormLayer
 from leanbayes.nn.recurrent import RecurrentLayer
+from leanbayes.nn.side_by_side import SideBySide
 from leanbayes.nn.wrapper import BilinearLayer, WrappedLayer
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "Ensemble",
     "NormLayer",
     "RecurrentLayer",
+    "SideBySide",
     "WrappedLayer",
 ]
