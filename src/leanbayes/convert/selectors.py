@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.instancenorm import _InstanceNorm
 
-NORMS = (_BatchNorm, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _InstanceNorm)
+from leanbayes.nn.foreign_norm import is_foreign_norm
+from leanbayes.nn.norm import TORCHS_NORMS, NormLayer
+
 _MAPS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
@@ -80,6 +80,16 @@ class _Types:
         return isinstance(getattr(module, "template", module), self.kinds)
 
 
+class _Norms:
+    def __call__(self, name: str, module: nn.Module) -> bool:
+        return _is_norm(module)
+
+
+def _is_norm(module: nn.Module) -> bool:
+    plain = getattr(module, "template", module)
+    return isinstance(plain, TORCHS_NORMS) or isinstance(module, NormLayer) or is_foreign_norm(plain)
+
+
 def named(*patterns: str) -> Selector:
     """Modules whose full name matches one of the globs, such as ``"layer4.*"`` or ``"fc"``."""
     if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
@@ -96,8 +106,8 @@ def types(*kinds: type[nn.Module]) -> Selector:
 
 
 def norms() -> Selector:
-    """Normalisation layers: batch, layer, RMS, group and instance norms."""
-    return Selector(_Types(NORMS), "norms()")
+    """Normalisation layers: batch, layer, RMS, group and instance norms, and what looks like one in other libraries."""
+    return Selector(_Norms(), "norms()")
 
 
 def output(model: nn.Module) -> Selector:
@@ -120,7 +130,7 @@ def output_names(model: nn.Module) -> list[str]:
     if head is None:
         for module in model.modules():
             plain = getattr(module, "template", module)
-            if isinstance(plain, NORMS):
+            if _is_norm(module):
                 head = None
             elif isinstance(plain, _MAPS) or type(plain).__name__ == "Conv1D":
                 head = module

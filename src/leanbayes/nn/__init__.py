@@ -4,6 +4,7 @@ from leanbayes.nn.attention import AttentionLayer
 from leanbayes.nn.cells import CellLayer
 from leanbayes.nn.dropout import DropoutLayer
 from leanbayes.nn.ensemble import Ensemble
+from leanbayes.nn.foreign_norm import ForeignNormLayer
 from leanbayes.nn.layer import BayesianLayer
 from leanbayes.nn.norm import NormLayer
 from leanbayes.nn.recurrent import RecurrentLayer
@@ -17,6 +18,7 @@ __all__ = [
     "CellLayer",
     "DropoutLayer",
     "Ensemble",
+    "ForeignNormLayer",
     "NormLayer",
     "RecurrentLayer",
     "SideBySide",

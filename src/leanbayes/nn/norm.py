@@ -17,6 +17,8 @@ from leanbayes.ops import expand_rows
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._method import Method
 
+TORCHS_NORMS = (_BatchNorm, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _InstanceNorm)
+
 
 class NormLayer(ConvertedLayer):
     """A norm without its own scale and shift, followed by drawn ones.
@@ -39,6 +41,20 @@ class NormLayer(ConvertedLayer):
         path: str = "",
     ) -> None:
         super().__init__(template, method, path, batch_dim)
+        self._prepare(template)
+        scope = scope or Scope()
+        weight: Any = template.weight
+        self.weight = self.make_random(weight, None, scope)
+        bias: Any = getattr(template, "bias", None)
+        self.bias = self.make_bias(bias, 1, scope)
+        # Settings that other code may read off a norm.
+        for name, value in vars(template).items():
+            plain = isinstance(value, (int, float, str, tuple)) or value is None
+            if plain and not name.startswith("_") and not hasattr(self, name):
+                setattr(self, name, value)
+
+    def _prepare(self, template: nn.Module) -> None:
+        """Set `core`, the norm to be called with drawn parameters, and `trailing`: whether its last axes have them."""
         core: Any = copy.deepcopy(self.template)
         core._parameters = {name: None for name in template._parameters}
         core._buffers = dict(template._buffers)
@@ -46,14 +62,6 @@ class NormLayer(ConvertedLayer):
         self.trailing = isinstance(template, (nn.LayerNorm, nn.RMSNorm))
         setattr(core, "elementwise_affine" if self.trailing else "affine", False)
         self.core = core
-        scope = scope or Scope()
-        weight: Any = template.weight
-        self.weight = self.make_random(weight, None, scope)
-        bias: Any = getattr(template, "bias", None)
-        self.bias = self.make_bias(bias, 1, scope)
-        for name in ("eps", "momentum", "num_features", "normalized_shape", "num_groups", "num_channels"):
-            if hasattr(template, name):
-                setattr(self, name, getattr(template, name))
 
     def plain_names(self) -> dict[str, str]:
         """See `ConvertedLayer`."""
