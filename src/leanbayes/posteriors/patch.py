@@ -167,12 +167,17 @@ class PatchPosterior(Posterior):
         return self.sigma == 0 and self.component_group() is not None
 
     @property
+    def draws_copies(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """See `Posterior`."""
+        return isinstance(self.group, PatchGroup) and not self.group.per_element and self.sigma == 0
+
+    @property
     def shape(self) -> torch.Size:
         """See `Posterior`."""
         return self.copies.shape[1:]
 
     def stack(self) -> Tensor:
-        """The centres of all components ``[K, *shape]``."""
+        """See `Posterior`; the centres where components have noise."""
         copies = full_precision(self.copies)
         return torch.cat([copies, torch.zeros_like(copies[:1])]) if self.zero else copies
 
@@ -195,7 +200,12 @@ class PatchPosterior(Posterior):
         if group.per_element:
             drawn = None if self.zero else _fused_choice(self.copies, group, n, spec)
             return self.take(group.choose((n, *self.shape), self.copies, spec), spec) if drawn is None else drawn
-        return self.take(group.once(n, lambda: group.choose((n,), self.copies, spec)), spec)
+        return self.take(self.choice(n, spec), spec)
+
+    def choice(self, n: int, spec: Sampling) -> Tensor:
+        """See `Posterior`."""
+        fixed = self.group.fixed_index(n, self.copies, spec)
+        return self.group.once(n, lambda: self.group.choose((n,), self.copies, spec)) if fixed is None else fixed
 
     def _by_feature(self, n: int, spec: Sampling) -> Tensor:
         """Draws in which all weights of an input feature take one component."""
@@ -227,35 +237,28 @@ class PatchPosterior(Posterior):
 
     def together_key(self, what: str) -> tuple[Any, ...] | None:
         """See `Posterior`."""
-        return self.join_key() if what == "draw" else None
+        return self.join_key() if what == "draw" or (what == "choice" and self.draws_copies) else None
 
     @classmethod
     def draw_together(cls, parts: list[Any], what: str, n: int, spec: Sampling) -> list[Any]:
         """See `Posterior`; layers are drawn at once, and so are the indices of all of them."""
-        copies = full_precision(joined_for(parts, spec, kept_axes=1).copies)  # [K, all elements]
-        sizes = [part.shape.numel() for part in parts]
         group = parts[0].group
-        per_element = group.per_element and group.fixed_index(n, copies, spec) is None
-        drawn = _fused_choice(copies, group, n, spec) if per_element else None
-        if drawn is None:
-            drawn = copies.gather(0, parts[0]._joint_index(parts, sizes, n, copies, spec))  # [n, all elements]
-        return pieces(drawn, [part.copies for part in parts], kept_axes=1)
-
-    def _joint_index(self, parts: list[Any], sizes: list[int], n: int, like: Tensor, spec: Sampling) -> Tensor:
-        """The copy of each element of several posteriors ``[n, all elements]``."""
-        group = self.group
-        fixed = group.fixed_index(n, like, spec)
-        if fixed is not None:
-            return fixed.unsqueeze(1).expand(n, sum(sizes))
         if group.per_element:
-            return noise.categorical((n, sum(sizes)), group.probs(like), spec)
-        groups = list(dict.fromkeys(part.group for part in parts))
-        picked = noise.categorical((n, len(groups)), group.probs(like), spec)
-        known = {
-            each: each.once(n, lambda number=number: picked[:, number]).unsqueeze(1)
-            for number, each in enumerate(groups)
-        }
-        return torch.cat([known[part.group].expand(n, size) for part, size in zip(parts, sizes)], 1)
+            copies = _side_by_side(parts, spec)
+            return pieces(_by_element(copies, group, n, spec), [part.copies for part in parts], kept_axes=1)
+        choices = _choose_together(parts, n, spec)
+        if what == "choice":
+            return choices
+        # Without a gradient, a large copy is better taken whole than element by element, and by whoever wants it.
+        small = [number for number, part in enumerate(parts) if torch.is_grad_enabled() or part.shape.numel() < _FEWEST]
+        found: list[Any] = [None] * len(parts)
+        if small:
+            some = [parts[number] for number in small]
+            index = [choices[number].unsqueeze(1).expand(n, parts[number].shape.numel()) for number in small]
+            drawn = _side_by_side(some, spec).gather(0, torch.cat(index, 1))  # [n, all elements]
+            for number, piece in zip(small, pieces(drawn, [part.copies for part in some], kept_axes=1)):
+                found[number] = piece
+        return found
 
     def mean(self, component: int | None = None) -> Tensor:
         """The mean of the mixture, or one copy."""
@@ -289,6 +292,33 @@ def _shuffled(value: Tensor, copies: int) -> Tensor:
     flat = value.flatten()
     rest = [flat[torch.randperm(flat.numel(), device=flat.device)].view_as(value) for _ in range(copies - 1)]
     return torch.stack([value, *rest])
+
+
+def _choose_together(parts: list[PatchPosterior], n: int, spec: Sampling) -> list[Tensor]:
+    """The copy that each draw of several layers' posteriors takes, ``[n]`` for each posterior."""
+    like = parts[0].copies
+    groups: list[PatchGroup] = list(dict.fromkeys(part.group for part in parts))
+    if not all(group.is_known(n) or group.fixed_index(n, like, spec) is not None for group in groups):
+        picked = noise.categorical((n, len(groups)), groups[0].probs(like), spec)
+        for number, group in enumerate(groups):
+            group.once(n, lambda number=number: picked[:, number])
+    return [part.choice(n, spec) for part in parts]
+
+
+def _side_by_side(parts: list[PatchPosterior], spec: Sampling) -> Tensor:
+    """The copies of several posteriors ``[K, all elements]``."""
+    return full_precision(joined_for(parts, spec, kept_axes=1).copies)
+
+
+def _by_element(copies: Tensor, group: PatchGroup, n: int, spec: Sampling) -> Tensor:
+    """Draws ``[n, elements]`` from copies ``[K, elements]``, one choice for each element unless it is settled."""
+    fixed = group.fixed_index(n, copies, spec)
+    if fixed is not None:
+        return copies[fixed]
+    drawn = _fused_choice(copies, group, n, spec)
+    if drawn is not None:
+        return drawn
+    return copies.gather(0, noise.categorical((n, copies.shape[1]), group.probs(copies), spec))
 
 
 def _fused_choice(copies: Tensor, group: PatchGroup, n: int, spec: Sampling) -> Tensor | None:
