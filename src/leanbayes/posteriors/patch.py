@@ -25,6 +25,22 @@ from leanbayes.priors import NormalPrior
 _FEWEST = 4096
 
 
+class FoundProbs(nn.Module):
+    """Mixing probabilities that were found after training, in the place of those that a method gave.
+
+    A module of its own: a model that has it consists of other modules, which is how caches know that it has changed.
+
+    Args:
+        log_probs: Their logarithms ``[K]``.
+    """
+
+    log_probs: Tensor
+
+    def __init__(self, log_probs: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("log_probs", log_probs)
+
+
 class PatchGroup(ComponentGroup):
     """The mixing distribution of one patched layer, shared by its weight and bias.
 
@@ -41,14 +57,34 @@ class PatchGroup(ComponentGroup):
         super().__init__(components, "the patched layer", learn_mixing)
         self.per_element = per_element
         self.mixing = mixing
+        self.found: FoundProbs | None = None
         # How many indices there are, where not one for the layer.
         self.elements = 0
 
     def log_probs(self, like: Tensor) -> Tensor:
         """See `ComponentGroup`."""
+        if self.found is not None:
+            return self.found.log_probs.to(like.device, noise.compute_dtype(like.dtype)).log_softmax(0)
         if self.mixing is None:
             return super().log_probs(like)
         return torch.tensor(self.mixing, dtype=noise.compute_dtype(like.dtype), device=like.device).log()
+
+    @torch.no_grad()
+    def set_probs_(self, probs: Tensor) -> None:
+        """Mix by other probabilities ``[K]`` from now on; those that are learned go on from there."""
+        log_probs = full_precision(probs).log()
+        if self.logits is not None:
+            self.logits.copy_(log_probs)
+        elif self.found is not None:
+            self.found.log_probs.copy_(log_probs)
+        else:
+            self.found = FoundProbs(log_probs)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        log_probs = state_dict.get(f"{prefix}found.log_probs")
+        if isinstance(log_probs, Tensor) and self.found is None:
+            self.found = FoundProbs(torch.zeros_like(log_probs))
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def given_rows(self, spec: Sampling) -> None:
         """See `ComponentGroup`; what is said of the rows is said of the model's shared index, not of a layer's own."""
@@ -68,8 +104,9 @@ class PatchGroup(ComponentGroup):
     def kl_terms(self, mixture: str, constant: bool | None) -> list[Any]:
         """Minus the entropy of all indices: one for the layer, or one per element (none where nothing is patched)."""
         count = self.elements if self.per_element else min(self.elements, 1)
-        if self.logits is not None:
-            return [-self.entropy(self.logits) * count]
+        values = self.logits if self.found is None else self.found.log_probs
+        if values is not None:
+            return [-self.entropy(values) * count]
         probs = self.mixing or (1 / self.components,) * self.components
         return [sum(p * math.log(p) for p in probs if p > 0) * count]
 
@@ -230,7 +267,7 @@ class PatchPosterior(Posterior):
     def join_key(self) -> tuple[Any, ...] | None:
         """See `Posterior`; patches with equal probabilities differ in nothing but their values."""
         group = self.group
-        plain = isinstance(group, PatchGroup) and group.logits is None and group.mixing is None
+        plain = isinstance(group, PatchGroup) and group.logits is None and group.mixing is None and group.found is None
         if not plain or self.zero or self.sigma or self.inputs is not None or self.copies.numel() > LARGE:
             return None
         return (type(self), self.components, self.group.per_element, self.copies.dtype, self.copies.device)
