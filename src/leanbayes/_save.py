@@ -21,6 +21,7 @@ from leanbayes.models import create
 from leanbayes.nn._base import Converted
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._method import Method
+from leanbayes.posteriors.patch import FoundProbs, PatchGroup
 from leanbayes.posteriors.sparse import SparsePosterior
 
 # How many names a message gives before it counts the others.
@@ -101,12 +102,14 @@ def load(path: PathLike, model: nn.Module | None = None) -> nn.Module:
             with _unchanged_on_error(inner):
                 _make_sparse(file, inner)
                 _make_int8(file, inner)
+                _make_mixing(file, inner)
                 _fill(file, inner)
             return given
         with _unchanged_on_error(inner):
             converted = _convert(file, inner)
             _make_sparse(file, converted)
             _make_int8(file, converted)
+            _make_mixing(file, converted)
             _fill(file, converted)
         for name, parameter in converted.named_parameters():
             parameter.requires_grad_(name not in file.frozen)
@@ -294,6 +297,14 @@ def _make_int8(file: SavedFile, model: nn.Module) -> None:
     stored = (key for key in file.handle.keys() if key.endswith("weight.values"))
     if not is_quantized(model) and any(file.handle.get_slice(key).get_dtype() == "I8" for key in stored):
         quantize_(model)
+
+
+def _make_mixing(file: SavedFile, model: nn.Module) -> None:
+    """Give the patched layers whose probabilities `lb.analysis.stack_mixing` found a place for them, and no others."""
+    for name, group in list(model.named_modules()):
+        if isinstance(group, PatchGroup):
+            found = join(name, "found.log_probs") in file.stored
+            group.found = FoundProbs(torch.zeros(group.components)) if found else None
 
 
 def _fill(file: SavedFile, model: nn.Module) -> None:

@@ -50,6 +50,15 @@ class RandomParameter(nn.Module):
         """Draw n weights ``[n, *shape]``."""
         return self._once("draw", n, spec, lambda: self._pad(self.posterior.rsample(n, spec)))
 
+    @property
+    def draws_copies(self) -> bool:
+        """Whether every draw is one of a few copies as it stands."""
+        return self.posterior.draws_copies and self.padding_row is None
+
+    def choice(self, n: int, spec: Sampling) -> Tensor:
+        """Which of the copies each of n draws is ``[n]``."""
+        return self._once("choice", n, spec, lambda: self.posterior.choice(n, spec))
+
     def deviation(self, n: int, spec: Sampling) -> Tensor:
         """Draw n weights less their mean ``[n, *shape]``."""
         draw = self._once("deviation", n, spec, lambda: self.posterior.deviation(n, spec))
@@ -185,8 +194,9 @@ class RandomParameter(nn.Module):
             return False
         draws = self.posterior.draw_together([each.posterior for each in partners], what, key[2], spec)
         for partner, drawn in zip(partners, draws):
-            frame.kept.setdefault((id(partner.identity), *key[1:]), drawn)
-        return True
+            if drawn is not None:
+                frame.kept.setdefault((id(partner.identity), *key[1:]), drawn)
+        return key in frame.kept
 
     def _is_copy_of(self, other: RandomParameter) -> bool:
         """Whether this is another one or a replica of it, with the same tensors."""
@@ -252,7 +262,7 @@ def _kind(what: str) -> Callable[[Any], Any]:
 
 
 # By what is drawn, a function that says with whom; the same object each time, as owners are sorted by it once.
-_KIND_OF = {what: _kind(what) for what in ("draw", "deviation", "factors")}
+_KIND_OF = {what: _kind(what) for what in ("draw", "deviation", "factors", "choice")}
 
 
 def remove_row(value: Tensor, index: int | None) -> Tensor:

@@ -16,6 +16,7 @@ from leanbayes.analysis.pruning import (
     pruning_curve,
 )
 from leanbayes.analysis.score import Score
+from leanbayes.analysis.stacking import Stacking, stack_mixing, stacking_weights
 from leanbayes.analysis.temperature import fit_temperature
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "PrunedLayer",
     "PruningCurve",
     "Score",
+    "Stacking",
     "attack_curve",
     "curvature",
     "fit_temperature",
@@ -40,4 +42,6 @@ __all__ = [
     "prune",
     "prune_report",
     "pruning_curve",
+    "stack_mixing",
+    "stacking_weights",
 ]
