@@ -105,6 +105,15 @@ def test_networks_draw_noise_of_their_own(name):
     assert not torch.equal(outputs[:, 0], outputs[:, 1]) or not torch.equal(outputs[:, 1], outputs[:, 2])
 
 
+def test_patched_heads_draw_side_by_side_where_one_network_would_look_at_its_choice():
+    networks = [lb.bayesianize(nn.Linear(3, 4), lb.EMP(3), where=lb.named("")).eval() for _ in range(2)]
+    with torch.no_grad():
+        outputs = SideBySide(networks)(torch.randn(5, 2, 3))
+    for number, network in enumerate(networks):
+        copies = network.weight.posterior.copies
+        assert outputs[:, number].shape == (5, 4) and copies.shape == (3, 4, 3)
+
+
 def test_learned_precisions_are_trained_for_each_network():
     together = [build(seed) for seed in range(3)]
     alone = copy.deepcopy(together)

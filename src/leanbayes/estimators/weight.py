@@ -45,7 +45,9 @@ def _copies_are_better(call: Call) -> bool:
     if not call.draws_copies or call.x.device.type != "cpu" or torch.is_grad_enabled():
         return False
     n = call.spec.n
-    return not torch.compiler.is_compiling() and (n == 1 or n * call.weight.numel() >= _MANY)
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False
+    return n == 1 or n * call.weight.numel() >= _MANY
 
 
 def _by_copy(call: Call) -> Tensor:
