@@ -21,8 +21,11 @@ from leanbayes.posteriors._joined import joined_for, pieces
 from leanbayes.posteriors._learned_choice import LearnedChoice, counts
 from leanbayes.priors import NormalPrior
 
-# Elements from which on a parameter is worth a kernel of its own.
-_FEWEST = 4096
+# Elements from which on the choice of a copy for each is worth a kernel: of fewer, as all norms of a network together
+# have, compilers make part of what uses them.
+_FEWEST = 2**18
+# Elements up to which copies are gathered together.
+_SMALL = 4096
 
 
 class FoundProbs(nn.Module):
@@ -287,7 +290,7 @@ class PatchPosterior(Posterior):
         if what == "choice":
             return choices
         # Without a gradient, a large copy is better taken whole than element by element, and by whoever wants it.
-        small = [number for number, part in enumerate(parts) if torch.is_grad_enabled() or part.shape.numel() < _FEWEST]
+        small = [number for number, part in enumerate(parts) if torch.is_grad_enabled() or part.shape.numel() < _SMALL]
         found: list[Any] = [None] * len(parts)
         if small:
             some = [parts[number] for number in small]
