@@ -74,7 +74,9 @@ _NO_WORSE, _BETTER = 7 / 9, 3 / 9
 def measure(run: Run) -> Outcome:
     """Train all methods on all splits of each table, side by side, and predict the test parts."""
     there = [name for name in run.settings["sets"] if _is_there(run, name)]
-    pieces = {f"{name}-{method}": (name, method) for name in there for method in _METHODS}
+    # The small ones first, as a leg may end before the others.
+    in_turn = sorted(there, key=lambda name: len(_load(run, name, 0).train))
+    pieces = {f"{name}-{method}": (name, method) for name in in_turn for method in _METHODS}
     found = run.units(_scores, pieces)
     rows = []
     for name in there:
@@ -246,7 +248,8 @@ def _notes(run: Run, there: Sequence[str], found: Mapping[str, Mapping[str, Any]
     notes = [
         f"batches of {s['batch_size']}, Adam at {s['lr']:g}, weight decay {s['weight_decay']:g}, {s['samples']:,} "
         f"samples, precision {_PRECISION} in the units of the target; inputs and targets are standardised",
-        f"copies of scales and shifts start with a spread of {s['init_std']:g}, which the paper does not print",
+        f"copies of scales and shifts start with a spread of {s['init_std']:g}, which the paper does not print: of "
+        "0.003, 0.02 and 0.1 the best on held-out training rows of Yacht and Boston",
         "the published tables stand on random splits of their own, and their dropout and ensemble are far from well "
         "trained on some (Yacht: a log density of -10.79)",
     ]
@@ -290,7 +293,7 @@ def draw(figure: Mapping[str, Any], canvas: Any) -> None:
 
 
 _ALL = tuple(_SETS)
-_COMMON = {"lr": 1e-3, "weight_decay": 0.01, "init_std": 0.1, "batch_size": 100, "few": 2000}
+_COMMON = {"lr": 1e-3, "weight_decay": 0.01, "init_std": 0.02, "batch_size": 100, "few": 2000}
 register(
     Recipe(
         id="emp-uci",
