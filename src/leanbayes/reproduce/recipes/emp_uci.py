@@ -140,8 +140,9 @@ def _scores(run: Run, name: str, method: str) -> dict[str, Any]:
     copies = COMPONENTS if method == "ensemble" else 1
     parts = [one.ready("train") for one in data for _ in range(copies)]
     x, y = (torch.stack([part[index].float() for part in parts], 1) for index in range(2))
-    # The step is small: a compiler spares the CPU most of it, and a GPU plays a recording.
-    quick = run.device == "cpu" and len(x) * s["epochs"] > 10**5 and shutil.which("c++") is not None
+    # The step is small: a compiler spares the CPU most of it, and a GPU plays a recording. Compiled, masks take longer.
+    long = len(x) * s["epochs"] > 10**5 and method != "dropout"
+    quick = run.device == "cpu" and long and shutil.which("c++") is not None
     config = TrainConfig(
         epochs=_epochs(run, len(x)),
         batch_size=s["batch_size"],
