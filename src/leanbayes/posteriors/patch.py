@@ -316,13 +316,9 @@ class PatchPosterior(Posterior):
     @torch.no_grad()
     def silence_(self) -> None:
         """See `Posterior`."""
-        if self.zero:
-            self.copies = nn.Parameter(torch.cat([self.copies, self.copies[:1]]))
-            self.zero = False
-            mean = self.group.probs(self.copies)[:-1]
-            centre = torch.einsum("k,k...->...", mean.to(self.copies.dtype), self.copies[:-1])
-        else:
-            centre = self.mean()
+        centre = self.mean()
+        if self.zero:  # what stays zero would still be noise
+            self.copies, self.zero = nn.Parameter(torch.cat([self.copies, self.copies[:1]])), False
         self.copies.copy_(centre.expand_as(self.copies))
         self.sigma = 0.0
 
