@@ -17,6 +17,7 @@ from leanbayes.reproduce.result import Outcome, Row
 from leanbayes.reproduce.run import Run
 
 _SHAPE = (6, 9)
+_INTERACTION = "log standard deviations, less row and column parts, largest"
 
 
 def measure(run: Run) -> Outcome:
@@ -30,7 +31,14 @@ def measure(run: Run) -> Outcome:
         ]
         name = f"{rank}-tied Normal"
         rows.append(Row(name, "KL from the nearest matrix normal, nats", None, [one["kl"] for one in found[rank]]))
-        rows.append(Row(name, "log standard deviations, less row and column parts, largest", None, [one["interaction"] for one in found[rank]]))
+        rows.append(
+            Row(
+                name,
+                "log standard deviations, less row and column parts, largest",
+                None,
+                [one["interaction"] for one in found[rank]],
+            )
+        )
     same = [one["density"] for one in found[1]]
     rows.append(Row("1-tied Normal", "distance of log densities from the matrix normal's", 0.0, same))
     checks = [
