@@ -59,8 +59,8 @@ def measure(run: Run) -> Outcome:
     ]
     s = run.settings
     notes = [
-        f"E[g^2] / Var[g] over {kt.WINDOW} batches, both averaged over the standard deviations of the second dense layer: "
-        "behind dead units, gradients have no noise, and the mean of all ratios would be theirs",
+        f"E[g^2] / Var[g] over {kt.WINDOW} batches, both averaged over the standard deviations of the second dense "
+        "layer: behind dead units, gradients have no noise, and the mean of all ratios would be theirs",
         f"batches of {s['batch_size']}, Adam at {s['lr']:g}, prior N(0, {s['prior_std']:g}^2), no annealing",
     ]
     ratios = {name: [[one["snr"][str(step)] for step in steps] for one in ones] for name, ones in found.items()}
