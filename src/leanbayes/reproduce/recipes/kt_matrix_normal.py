@@ -59,7 +59,7 @@ def measure(run: Run) -> Outcome:
 def _compare(run: Run, rank: int, seed: int) -> dict[str, float]:
     with SeededRandom(seed):
         layer = nn.Linear(_SHAPE[1], _SHAPE[0]).double()
-        posterior: Any = lb.bayesianize(layer, lb.KTied(rank)).weight.posterior
+        posterior: Any = lb.bayesianize(layer, lb.KTied(rank)).get_submodule("weight.posterior")
         with torch.no_grad():
             posterior.log_u.normal_()
             posterior.log_v.normal_()

@@ -22,9 +22,8 @@ _PRESET: dict[str, Any] = {"ranks": _RANKS}
 _CLOSE = 1e-3
 
 
-def _family(rank: int | None, bias: str | None = None) -> Method:
-    options = {} if bias is None else {"bias": bias}
-    return lb.MeanField(**options) if rank is None else lb.KTied(rank, **options)
+def _family(rank: int | None, bias: str = "point") -> Method:
+    return lb.MeanField(bias=bias) if rank is None else lb.KTied(rank, bias=bias)
 
 
 def _mlp(rank: int | None) -> nn.Module:
