@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import nn
+from torch.func import functional_call
 
 from leanbayes.posteriors._base import inverse_softplus
 
@@ -65,6 +66,13 @@ def make_state(library, net):
     return state, truth
 
 
-def draw_plain(truth, generator):
-    """One draw of all random tensors by their plain keys."""
-    return {key: mean + std * torch.randn(mean.shape, generator=generator) for key, (mean, std) in truth.items()}
+def drawn_outputs(net, truth, x, samples, fixed=None):
+    """Outputs ``[samples, ...]`` of the plain network with drawn tensors, one draw after the other."""
+    generator, outputs = torch.Generator().manual_seed(1), []
+    with torch.no_grad():
+        for _ in range(samples):
+            drawn = {
+                key: mean + std * torch.randn(mean.shape, generator=generator) for key, (mean, std) in truth.items()
+            }
+            outputs.append(functional_call(net, (fixed or {}) | drawn, x))
+    return torch.stack(outputs)

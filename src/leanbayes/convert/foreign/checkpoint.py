@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -74,7 +74,7 @@ def fill(
     rest = dict(state)
     layers = [layer for name, module in _leaves(model) if (layer := _read(name, module, rest, library)) is not None]
     _check_rest(model, layers, rest, library)
-    _check_ties(model, layers)
+    _check_ties(layers)
     found = {layer.name: _prior(layer, library, prior, (priors or {}).get(layer.name)) for layer in layers}
     rules: dict[MeanField, list[str]] = {}
     for layer in layers:
@@ -105,7 +105,7 @@ class _Layer:
     name: str
     module: nn.Module
     held: Mapping[str, Tensor]
-    values: Mapping[str, Gaussian]
+    values: dict[str, Gaussian] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -162,32 +162,38 @@ def _read(name: str, module: nn.Module, rest: dict[str, Tensor], library: Librar
     own = [key for key in rest if key.startswith(prefix) and library.owns(key.removeprefix(prefix), module)]
     if not own:
         return None
-    held = {key.removeprefix(prefix): rest.pop(key) for key in own}
-    layer = _Layer(name, module, held, {})
+    layer = _Layer(name, module, {key.removeprefix(prefix): rest.pop(key) for key in own})
     problem = _why_unknown(module, library)
     if problem is not None:
         raise ValueError(f"{layer.label} is random in the {library.name} network, but {problem}")
-    values = {}
-    for tensor, plain in module.named_parameters():
-        place = next((each for each in library.stored(tensor) if each.mean in held), None)
-        if place is None and f"{prefix}{tensor}" in rest:
-            continue
-        missing = library.stored(tensor)[-1].mean if place is None else place.spread
-        if place is None or place.spread not in held:
-            raise ValueError(f"the {library.name} checkpoint lacks {prefix}{missing}, which {layer.label} needs")
-        values[tensor] = library.gaussian(held, place)
-        for key, value in zip((place.mean, place.spread), values[tensor]):
-            if value.shape != plain.shape:
-                raise ValueError(
-                    f"{prefix}{key} of the {library.name} checkpoint has shape {tuple(held[key].shape)}, which does "
-                    f"not fit {prefix}{tensor} {tuple(plain.shape)}; give the architecture that it was trained with"
-                )
-    places = library.stored("bias")
-    if "bias" not in module._parameters or module._parameters["bias"] is None:
-        unused = [place.mean for place in places if place.mean in held and not isinstance(module, nn.LSTM)]
-        if unused and not library.drops_bias(module):
-            raise ValueError(f"the {library.name} checkpoint has {prefix}{unused[0]}, but {layer.label} has no bias")
-    return _Layer(name, module, held, values)
+    for tensor in dict(module.named_parameters()):
+        is_point = tensor.startswith("bias") and f"{prefix}{tensor}" in rest
+        if not is_point:
+            layer.values[tensor] = _distribution(layer, tensor, library)
+    surplus = [place.mean for place in library.stored("bias") if place.mean in layer.held]
+    if surplus and not layer.has_random_bias() and not library.drops_bias(module):
+        key = f"{prefix}{surplus[0]}"
+        raise ValueError(f"the {library.name} checkpoint has {key}, but {layer.label} has no random bias")
+    return layer
+
+
+def _distribution(layer: _Layer, tensor: str, library: Library) -> Gaussian:
+    """The distribution of one tensor of a layer, after checking that it is there and fits."""
+    places = library.stored(tensor)
+    place = next((each for each in places if each.mean in layer.held), places[-1])
+    keys = (place.mean, place.spread)
+    for key in keys:
+        if key not in layer.held:
+            raise ValueError(f"the {library.name} checkpoint lacks {layer.prefix}{key}, which {layer.label} needs")
+    found = library.gaussian(layer.held, place)
+    wanted = layer.module.get_parameter(tensor).shape
+    for key, value in zip(keys, found):
+        if value.shape != wanted:
+            raise ValueError(
+                f"{layer.prefix}{key} of the {library.name} checkpoint has shape {tuple(layer.held[key].shape)}, which "
+                f"does not fit {layer.prefix}{tensor} {tuple(wanted)}; give the architecture that it was trained with"
+            )
+    return found
 
 
 def _why_unknown(module: Any, library: Library) -> str | None:
@@ -223,16 +229,17 @@ def _check_rest(model: nn.Module, layers: list[_Layer], rest: dict[str, Tensor],
         )
 
 
-def _check_ties(model: nn.Module, layers: list[_Layer]) -> None:
-    """Raise where one tensor of the model would get two distributions."""
+def _check_ties(layers: list[_Layer]) -> None:
+    """Raise where one tensor of the model would get two distributions, or one that it cannot have."""
     first: dict[int, tuple[_Layer, Gaussian]] = {}
     for layer in layers:
         for tensor, value in layer.values.items():
             other, before = first.setdefault(id(layer.module.get_parameter(tensor)), (layer, value))
+            both = f"{other.label} and {layer.label} share {tensor} in the model, but"
             if not all(torch.equal(one, two) for one, two in zip(before, value)):
-                raise ValueError(
-                    f"{other.label} and {layer.label} share {tensor} in the model, but not in the checkpoint"
-                )
+                raise ValueError(f"{both} not in the checkpoint")
+            if other.module is not layer.module and tensor.startswith("bias"):
+                raise ValueError(f"{both} a bias that is shared cannot be random")
 
 
 def _prior(layer: _Layer, library: Library, prior: Prior | None, known: FoundPrior | None) -> FoundPrior:
