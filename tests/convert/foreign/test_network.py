@@ -208,9 +208,14 @@ REAL = {
 @pytest.mark.parametrize("library", REAL)
 def test_the_real_network_and_ours_have_the_same_moments(library):
     foreign, prior = REAL[library]()
+    drawn = foreign
+    if "flipout" in library:
+        # It gives every pixel its own signs, so that positions do not share a weight: its twin draws weights.
+        drawn, _ = REAL["bayesian-torch, reparameterization"]()
+        drawn.load_state_dict(foreign.state_dict())
     x = torch.randn(2, 2, 4, 4)
     with torch.no_grad():
-        expected = torch.stack([foreign(x) for _ in range(SAMPLES)])
+        expected = torch.stack([drawn(x) for _ in range(SAMPLES)])
     model = lb.import_model(foreign)
     assert model[0].weight.prior == prior
     assert_same_moments(lb.predict(model, x, samples=SAMPLES, seed=0).outputs, expected)
@@ -221,7 +226,9 @@ def test_the_real_network_and_ours_have_the_same_moments(library):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("estimator", ["Flipout", "Reparameterization"])
-@pytest.mark.parametrize("kind", ["Conv1d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"])
+@pytest.mark.parametrize(
+    "kind", ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
+)
 def test_all_layers_of_bayesian_torch_have_the_same_moments(kind, estimator):
     layers = pytest.importorskip("bayesian_torch.layers", exc_type=ImportError)
     dims = int(kind[-2])
@@ -235,6 +242,20 @@ def test_all_layers_of_bayesian_torch_have_the_same_moments(kind, estimator):
         expected = torch.stack([foreign(x)[0] for _ in range(SAMPLES)])
     foreign.dnn_to_bnn_flag = True
     assert_same_moments(lb.predict(lb.import_model(foreign), x, samples=SAMPLES, seed=0).outputs, expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["resnet_variational", "resnet_flipout"])
+def test_a_hand_written_network_of_bayesian_torch_comes_in_by_its_state_dict(kind):
+    written = pytest.importorskip(f"bayesian_torch.models.bayesian.{kind}", exc_type=ImportError).resnet20()
+    plain = pytest.importorskip("bayesian_torch.models.deterministic.resnet", exc_type=ImportError).resnet20()
+    with pytest.raises(ValueError, match=r"conv1 \(Conv2d\w+\) cannot be replaced: it returns its KL"):
+        lb.import_model(written)
+    state = written.state_dict()
+    model = lb.import_state(plain, state)
+    assert torch.equal(model.layer3[2].conv2.weight.mean(), state["layer3.2.conv2.mu_kernel"])
+    std = torch.log1p(torch.exp(state["layer3.2.conv2.rho_kernel"]))
+    torch.testing.assert_close(model.layer3[2].conv2.weight.posterior.std(), std)
 
 
 @pytest.mark.filterwarnings("ignore")
