@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 
 from torch import nn
 
+from leanbayes._checks import listed
 from leanbayes.nn.foreign_norm import is_foreign_norm
 from leanbayes.nn.norm import TORCHS_NORMS, NormLayer
 
@@ -71,6 +72,14 @@ class _Named:
         return any(fnmatchcase(name, pattern) for pattern in self.patterns)
 
 
+class _Exactly:
+    def __init__(self, names: frozenset[str]) -> None:
+        self.names = names
+
+    def __call__(self, name: str, module: nn.Module) -> bool:
+        return name in self.names
+
+
 class _Types:
     def __init__(self, kinds: tuple[type, ...]) -> None:
         self.kinds = kinds
@@ -96,6 +105,12 @@ def named(*patterns: str) -> Selector:
         raise TypeError(f"lb.named takes one or more globs such as 'layer4.*', not {patterns!r}")
     text = f"named({', '.join(map(repr, patterns))})"
     return Selector(_Named(patterns), text, [p for p in patterns if not any(c in p for c in "*?[")])
+
+
+def exactly(names: Iterable[str]) -> Selector:
+    """The modules of these names, which are no patterns."""
+    wanted = frozenset(names)
+    return Selector(_Exactly(wanted), listed(sorted(wanted)), wanted)
 
 
 def types(*kinds: type[nn.Module]) -> Selector:
