@@ -1,7 +1,14 @@
-"""Looking inside trained networks: phases of a layer, curvature, pruning, attacks, and what theory bounds."""
+"""Looking inside trained networks: phases of a layer, curvature, pruning, compression, attacks, and bounds."""
 
 from leanbayes.analysis.alpha import log_alpha
 from leanbayes.analysis.attack import AttackCurve, attack_curve, iterative_fast_sign
+from leanbayes.analysis.compression import (
+    CompressedLayer,
+    CompressionReport,
+    compress,
+    compress_report,
+    truncate_std,
+)
 from leanbayes.analysis.hessian import curvature
 from leanbayes.analysis.mmd import MMDBound, mmd_bound
 from leanbayes.analysis.monitor import PhaseMonitor
@@ -16,12 +23,16 @@ from leanbayes.analysis.pruning import (
     pruning_curve,
 )
 from leanbayes.analysis.score import Score
+from leanbayes.analysis.spectrum import LayerSpectrum, Spectrum, StdSpectrum, std_spectrum
 from leanbayes.analysis.stacking import Stacking, stack_mixing, stacking_weights
 from leanbayes.analysis.temperature import fit_temperature
 
 __all__ = [
     "AttackCurve",
+    "CompressedLayer",
+    "CompressionReport",
     "LayerPhases",
+    "LayerSpectrum",
     "MMDBound",
     "PhaseMonitor",
     "PhaseReport",
@@ -31,8 +42,12 @@ __all__ = [
     "PrunedLayer",
     "PruningCurve",
     "Score",
+    "Spectrum",
     "Stacking",
+    "StdSpectrum",
     "attack_curve",
+    "compress",
+    "compress_report",
     "curvature",
     "fit_temperature",
     "iterative_fast_sign",
@@ -44,4 +59,6 @@ __all__ = [
     "pruning_curve",
     "stack_mixing",
     "stacking_weights",
+    "std_spectrum",
+    "truncate_std",
 ]
