@@ -2,6 +2,7 @@
 
 from leanbayes.analysis.alpha import log_alpha
 from leanbayes.analysis.attack import AttackCurve, attack_curve, iterative_fast_sign
+from leanbayes.analysis.batchnorm import refresh_batchnorm
 from leanbayes.analysis.compression import (
     CompressedLayer,
     CompressionReport,
@@ -23,6 +24,7 @@ from leanbayes.analysis.pruning import (
     pruning_curve,
 )
 from leanbayes.analysis.score import Score
+from leanbayes.analysis.snr import GradientSNR, LayerSNR, SNRMonitor, gradient_snr
 from leanbayes.analysis.spectrum import LayerSpectrum, Spectrum, StdSpectrum, std_spectrum
 from leanbayes.analysis.stacking import Stacking, stack_mixing, stacking_weights
 from leanbayes.analysis.temperature import fit_temperature
@@ -31,7 +33,9 @@ __all__ = [
     "AttackCurve",
     "CompressedLayer",
     "CompressionReport",
+    "GradientSNR",
     "LayerPhases",
+    "LayerSNR",
     "LayerSpectrum",
     "MMDBound",
     "PhaseMonitor",
@@ -41,6 +45,7 @@ __all__ = [
     "PruneReport",
     "PrunedLayer",
     "PruningCurve",
+    "SNRMonitor",
     "Score",
     "Spectrum",
     "Stacking",
@@ -50,6 +55,7 @@ __all__ = [
     "compress_report",
     "curvature",
     "fit_temperature",
+    "gradient_snr",
     "iterative_fast_sign",
     "log_alpha",
     "mmd_bound",
@@ -57,6 +63,7 @@ __all__ = [
     "prune",
     "prune_report",
     "pruning_curve",
+    "refresh_batchnorm",
     "stack_mixing",
     "stacking_weights",
     "std_spectrum",
