@@ -10,7 +10,9 @@ from torch import Tensor
 
 # Entries of a factor below this part of its column's largest are raised to it: they have to have a logarithm.
 _LEAST = 1e-7
+# L-BFGS ends after so many steps, or where one improves a loss per element by less.
 _STEPS = 300
+_TOLERANCE = 1e-10
 # Steps that only ever improve, before those that look further.
 _FIRST_STEPS = 30
 _RANDOM_STARTS = 2
@@ -62,18 +64,15 @@ def svd_factors(matrix: Tensor, rank: int) -> Factors:
     squared error are searched.
     """
     rows, right = _decomposed(matrix, rank)
-    if rank == 1:
-        return Factors(rows.abs(), right.abs())
-    if rank == 2:
-        angle = torch.atan2(rows[:, 1], rows[:, 0])
-        return _spanned(rows, right, [int(angle.argmin()), int(angle.argmax())])
+    factors = _spanned(rows, right)
+    if rank < 3:
+        return factors
     target, scale = (rows @ right.mT).clamp_min(0), matrix.square().mean()
-    start = _spanned(rows, right, _farthest(rows))
-    return _descend(start.positive(), lambda product: (product - target).square().mean() / scale)
+    return _descend(factors.positive(), lambda product: (product - target).square().mean() / scale)
 
 
 def kl_factors(std: Tensor, rank: int) -> Factors:
-    r"""The factors that minimise the summed KL(N(m, std^2) || N(m, (u v^T)^2)).
+    r"""Factors that minimise the summed KL(N(m, std^2) || N(m, (u v^T)^2)); from rank 2 on the minimum is a local one.
 
     First steps multiply u by :math:`((s^2/p^3) v \,/\, (1/p) v)^{1/3}`, p being the product, and v likewise: the
     minimum of a bound that touches the divergence, so that none of them makes it worse. L-BFGS in the logarithms does
@@ -96,10 +95,8 @@ def kl_factors(std: Tensor, rank: int) -> Factors:
 
 
 def _starts(std: Tensor, rank: int) -> list[Factors]:
-    starts = [svd_factors(std, rank)] if rank < 3 else []
+    starts = [_spanned(*_decomposed(std, rank))]
     if rank > 1:
-        rows, right = _decomposed(std, rank)
-        starts.append(_spanned(rows, right, _farthest(rows)))
         generator = torch.Generator().manual_seed(0)
         level = (std.mean() / rank).sqrt()
         for _ in range(_RANDOM_STARTS):
@@ -117,8 +114,11 @@ def _decomposed(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     return rows * sign, right * sign
 
 
-def _farthest(rows: Tensor) -> list[int]:
+def _corners(rows: Tensor) -> list[int]:
     """Rows ``[out, k]`` between whose directions the others lie, or nearly: k of them, each far from those before."""
+    if rows.shape[1] == 2:  # two are exact
+        angle = torch.atan2(rows[:, 1], rows[:, 0])
+        return [int(angle.argmin()), int(angle.argmax())]
     rest = rows / rows[:, :1].clamp_min(_LEAST * rows[:, 0].max())
     found: list[int] = []
     for _ in range(rows.shape[1]):
@@ -128,9 +128,9 @@ def _farthest(rows: Tensor) -> list[int]:
     return found
 
 
-def _spanned(rows: Tensor, right: Tensor, corners: list[int]) -> Factors:
-    """Factors of ``rows @ right.T`` as non-negative sums of some of its own rows; what is negative is clipped."""
-    chosen = rows[corners]
+def _spanned(rows: Tensor, right: Tensor) -> Factors:
+    """Factors of ``rows @ right.T`` as non-negative sums of k of its own rows; what is negative is clipped."""
+    chosen = rows[_corners(rows)]
     # Not `solve`: corners of a matrix of lower rank are no basis.
     return Factors((rows @ torch.linalg.pinv(chosen)).clamp_min(0), (right @ chosen.mT).clamp_min(0))
 
@@ -152,7 +152,7 @@ def _descend(start: Factors, loss_of: Callable[[Tensor], Tensor]) -> Factors:
         max_iter=_STEPS,
         history_size=20,
         tolerance_grad=1e-10,
-        tolerance_change=1e-12,
+        tolerance_change=_TOLERANCE,
         line_search_fn="strong_wolfe",
     )
 

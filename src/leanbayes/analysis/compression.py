@@ -211,6 +211,13 @@ class _Matrix:
         # Apple's GPUs have no float64.
         std = (std.cpu() if std.device.type == "mps" else std).double()
         self.std = as_matrix(std, self.axis).clamp_min(torch.finfo(torch.float32).tiny)
+        self.found: dict[tuple[int, str], Factors] = {}
+
+    def logs(self, rank: int, how: str) -> Factors:
+        """Logarithms of the factors of a rank, searched once."""
+        if (rank, how) not in self.found:
+            self.found[rank, how] = _FACTORS[how](self.std, rank).logs()
+        return self.found[rank, how]
 
     def takes(self, rank: int) -> bool:
         return rank <= min(self.std.shape)
@@ -279,8 +286,8 @@ def _rank_loss(matrix: _Matrix, rank: int, how: str) -> float:
     """Summed KL of the factors of a rank, none where the matrix stays mean-field."""
     if not matrix.takes(rank):
         return 0.0
-    logs = _FACTORS[how](matrix.std, rank).logs()
-    return float(divergence(matrix.std, Factors(*(part.exp() for part in logs)).product()).sum())
+    factors = Factors(*(part.exp() for part in matrix.logs(rank, how)))
+    return float(divergence(matrix.std, factors.product()).sum())
 
 
 def _tie(model: nn.Module, layer: NoisyLayer, matrices: dict[str, _Matrix], rank: int | None, how: str) -> None:
@@ -306,7 +313,7 @@ def _tied(matrix: _Matrix, rank: int, how: str) -> KTiedPosterior:
     # A new posterior draws starting values, which are replaced.
     with SeededRandom(0):
         tied = KTiedPosterior(old.loc, rank, 1.0, matrix.axis, narrow=old.narrow)
-    for parameter, value in zip((tied.log_u, tied.log_v), _FACTORS[how](matrix.std, rank).logs()):
+    for parameter, value in zip((tied.log_u, tied.log_v), matrix.logs(rank, how)):
         parameter.copy_(value)
         parameter.requires_grad_(old.raw_std.requires_grad)
     return tied.train(old.training)
