@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from leanbayes._inputs import check_no_nan, find_rows, tensors
 from leanbayes._rows import map_rows
@@ -89,3 +90,12 @@ def _pairs_of_loader(loader: Any) -> Iterator[tuple[Any, Tensor]]:
         yield batch[0], batch[1]
     if not found:
         raise ValueError("the loader gave no batch; at least one example is needed")
+
+
+def on_device(x: Any, device: torch.device) -> Any:
+    """A nested input with all its tensors on a device."""
+    if isinstance(x, (Tensor, PackedSequence)):
+        return x.to(device)
+    if isinstance(x, Mapping):
+        return {name: on_device(value, device) for name, value in x.items()}
+    return type(x)(on_device(value, device) for value in x) if isinstance(x, (tuple, list)) else x
