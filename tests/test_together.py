@@ -119,3 +119,43 @@ def test_owners_are_found_again_after_a_change():
     assert owners(model, "kl_terms")[-1] is model[6].weight
     kinds = sorted_owners(model, "kl_terms", type)
     assert kinds == {RandomParameter: owners(model, "kl_terms")}
+
+
+def test_the_objective_notices_a_changed_model():
+    model = lb.bayesianize(network(), lb.MeanField(estimator="weight"))
+    elbo = lb.ELBO(model, 100)
+    x, y = torch.randn(4, 3, 6, 6), torch.randint(4, (4,))
+    elbo(x, y)
+    model[6] = lb.bayesianize(nn.Linear(5 * 9, 4), lb.MeanField(estimator="weight", init_std=0.5))
+    torch.testing.assert_close(elbo(x, y).kl, lb.kl(model))
+    with torch.no_grad():
+        model[6].weight.posterior.loc += 1
+    torch.testing.assert_close(elbo(x, y).kl, lb.kl(model))
+
+
+def test_a_held_context_holds_draws_but_no_divergence():
+    model = lb.bayesianize(network(), lb.MeanField(estimator="weight"))
+    elbo = lb.ELBO(model, 100)
+    x, y = torch.randn(4, 3, 6, 6), torch.randint(4, (4,))
+    with lb.sampling(hold=True):
+        elbo(x, y)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.1
+        torch.testing.assert_close(elbo(x, y).kl, lb.kl(copy.deepcopy(model)))
+
+
+@pytest.mark.parametrize("method", [lb.MeanField(estimator="weight"), lb.EMP(3), lb.ECMP(3)], ids=str)
+def test_draws_and_divergence_share_what_is_side_by_side(method, monkeypatch):
+    model = lb.bayesianize(network(), method)
+    elbo = lb.ELBO(model, 100)
+    x, y = torch.randn(4, 3, 6, 6), torch.randint(4, (4,))
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        shared = torch.autograd.grad(elbo(x, y).loss, list(model.parameters()))
+    monkeypatch.setattr("leanbayes._kl.joined_in_pass", joined)
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        apart = torch.autograd.grad(elbo(x, y).loss, list(model.parameters()))
+    for one, other in zip(shared, apart, strict=True):
+        assert torch.equal(one, other)

@@ -13,7 +13,7 @@ from leanbayes._owners import sorted_owners
 from leanbayes._sampling import Frame, Identity, Sampling, check_rerun, current_frame, note_dependence
 from leanbayes.groups import ComponentGroup
 from leanbayes.ops import LinearOp
-from leanbayes.posteriors._base import Factors, Moments, Posterior
+from leanbayes.posteriors._base import Factors, Moments, Posterior, first_parameter
 from leanbayes.posteriors._divergence import Divergence
 from leanbayes.posteriors.sparse import sparse_copy
 from leanbayes.priors import Prior
@@ -73,7 +73,7 @@ class RandomParameter(nn.Module):
         """Random signs ``[rows, features]`` for one axis of the weight, None where that axis must have none."""
         if axis in self.unsigned_axes:
             return None
-        like = next(self.posterior.parameters())
+        like = first_parameter(self.posterior)
         return self._once(f"signs {axis}", rows, spec, lambda: noise.signs((rows, features), like, spec))
 
     def factors_fit(self, op: LinearOp) -> bool:
@@ -200,7 +200,7 @@ class RandomParameter(nn.Module):
 
     def _is_copy_of(self, other: RandomParameter) -> bool:
         """Whether this is another one or a replica of it, with the same tensors."""
-        return self.identity is other.identity and next(self.parameters()) is next(other.parameters())
+        return self.identity is other.identity and first_parameter(self.posterior) is first_parameter(other.posterior)
 
     def _pad(self, value: Tensor, row: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         if self.padding_row is None:
@@ -219,12 +219,12 @@ class RandomParameter(nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         """Dtype of the parameters."""
-        return next(self.parameters()).dtype
+        return first_parameter(self.posterior).dtype
 
     @property
     def device(self) -> torch.device:
         """Device of the parameters."""
-        return next(self.parameters()).device
+        return first_parameter(self.posterior).device
 
     @property
     def requires_grad(self) -> bool:

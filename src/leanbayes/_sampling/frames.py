@@ -25,6 +25,7 @@ class Frame:
         of_layer: Whether it is that of one layer that is called on its own.
         runner: The Python frame that runs the pass, by which a pass is known to be over that Ctrl-C has cut short.
         root: The model that runs, whose weights can be drawn together; None where it is not known.
+        joined: Posteriors that were put side by side during this pass, None in a context that outlasts it.
     """
 
     def __init__(self, rows: int | None = None, *, held: bool = False, of_layer: bool = False) -> None:
@@ -36,11 +37,13 @@ class Frame:
         self.held = held
         self.of_layer = of_layer
         self.runner: FrameType | None = None
+        self.joined: dict[Any, Any] | None = None if held else {}
 
     def within(self, rows: int | None) -> Frame:
         """A frame for a call inside this one, which shares all draws; the rows are those of the outermost call."""
         inner = Frame(rows if self.held or self.of_layer else self.rows)
         inner.kept, inner.uses, inner.choices = self.kept, self.uses, self.choices
+        inner.joined = {} if self.joined is None else self.joined
         return inner
 
     def copy(self) -> Frame:

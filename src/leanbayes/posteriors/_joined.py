@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from leanbayes._sampling import Sampling
+from leanbayes._sampling import Sampling, current_frame
 from leanbayes.posteriors._base import Posterior
 
 P = TypeVar("P", bound=Posterior)
@@ -36,10 +36,24 @@ def joined(parts: Sequence[P], kept_axes: int = 0) -> P:
     return whole
 
 
+def joined_in_pass(parts: Sequence[P], kept_axes: int = 0) -> P:
+    """The same, once for all who ask for it during one pass, so that gradients of all of them reach the parts at once.
+
+    They are the draws and the divergence.
+    """
+    frame = current_frame()
+    if torch.compiler.is_compiling() or frame is None or frame.joined is None:
+        return joined(parts, kept_axes)
+    key = (torch.is_grad_enabled(), kept_axes, *map(id, parts))
+    if key not in frame.joined:
+        frame.joined[key] = (joined(parts, kept_axes), parts)  # the parts too, lest an id becomes that of another
+    return frame.joined[key][0]
+
+
 def joined_for(parts: Sequence[P], spec: Sampling, kept_axes: int = 0) -> P:
     """The same, once for all passes of one prediction."""
     if spec.kept is None:
-        return joined(parts, kept_axes)
+        return joined_in_pass(parts, kept_axes)
     key = (parts[0], "joined")
     if key not in spec.kept:
         spec.kept[key] = joined(parts, kept_axes)
@@ -58,6 +72,9 @@ def pieces(drawn: Tensor, originals: Sequence[Tensor], kept_axes: int = 0) -> li
     sizes = [each.shape[kept_axes:].numel() for each in originals]
     found = []
     for each, order, part in zip(originals, shapes, drawn.split(sizes, -1)):
+        if len(order) == 1:
+            found.append(part)
+            continue
         stored = part.view(part.shape[0], *(each.shape[axis] for axis in order))
         back = [1 + order.index(axis) for axis in range(kept_axes, each.dim())]
         found.append(stored.permute(0, *back) if back != sorted(back) else stored)

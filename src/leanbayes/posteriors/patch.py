@@ -294,8 +294,8 @@ class PatchPosterior(Posterior):
         found: list[Any] = [None] * len(parts)
         if small:
             some = [parts[number] for number in small]
-            index = [choices[number].unsqueeze(1).expand(n, parts[number].shape.numel()) for number in small]
-            drawn = _side_by_side(some, spec).gather(0, torch.cat(index, 1))  # [n, all elements]
+            index = _for_each_element([choices[number] for number in small], [part.shape.numel() for part in some])
+            drawn = _side_by_side(some, spec).gather(0, index)  # [n, all elements]
             for number, piece in zip(small, pieces(drawn, [part.copies for part in some], kept_axes=1)):
                 found[number] = piece
         return found
@@ -338,11 +338,24 @@ def _choose_together(parts: list[PatchPosterior], n: int, spec: Sampling) -> lis
     """The copy that each draw of several layers' posteriors takes, ``[n]`` for each posterior."""
     like = parts[0].copies
     groups: list[PatchGroup] = list(dict.fromkeys(part.group for part in parts))
-    if not all(group.is_known(n) or group.fixed_index(n, like, spec) is not None for group in groups):
-        picked = noise.categorical((n, len(groups)), groups[0].probs(like), spec)
-        for number, group in enumerate(groups):
-            group.once(n, lambda number=number: picked[:, number])
-    return [part.choice(n, spec) for part in parts]
+    if all(group.is_known(n) or group.fixed_index(n, like, spec) is not None for group in groups):
+        return [part.choice(n, spec) for part in parts]
+    picked = noise.categorical((n, len(groups)), groups[0].probs(like), spec)
+    found: dict[PatchGroup, Tensor] = {}
+    for group, index in zip(groups, picked.unbind(1)):
+        fixed = group.fixed_index(n, like, spec)
+        found[group] = group.once(n, lambda index=index: index) if fixed is None else fixed
+    return [found[part.group] for part in parts]
+
+
+def _for_each_element(choices: list[Tensor], sizes: list[int]) -> Tensor:
+    """Choices ``[n]`` of several posteriors as one index ``[n, all elements]``."""
+    runs: list[tuple[Tensor, int]] = []
+    for choice, size in zip(choices, sizes):
+        if runs and runs[-1][0] is choice:  # a scale and its shift have one choice
+            size += runs.pop()[1]
+        runs.append((choice, size))
+    return torch.cat([choice.unsqueeze(1).expand(-1, size) for choice, size in runs], 1)
 
 
 def _side_by_side(parts: list[PatchPosterior], spec: Sampling) -> Tensor:
