@@ -6,6 +6,8 @@ to be kept, in the precision of the products, and the other one is computed agai
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -42,6 +44,11 @@ def to_keep(op: LinearOp, x: Tensor) -> Tensor:
 def flat_as(op: LinearOp, x: Tensor, value: Tensor) -> Tensor:
     """An output or its gradient, flat where the input is."""
     return value if value.dim() == x.dim() else op.flat(value)
+
+
+def with_shape(value: Tensor, shape: Sequence[int]) -> Tensor:
+    """A tensor that may be flat in its own shape."""
+    return value if value.dim() == len(shape) else value.view(shape)
 
 
 def autocast_dtype(x: Tensor) -> torch.dtype | None:

@@ -21,7 +21,7 @@ def first_order_only(op: Any) -> Any:
 
 
 def direct(op: Any) -> Callable[..., Any]:
-    """What an op that computes gradients runs: the op itself where it is traced or may be differentiated again.
+    """What an op runs that autograd does not see into: the op itself where it is traced or may be differentiated.
 
     Elsewhere its function, as the way through torch's dispatcher takes longer than a small kernel.
     """
