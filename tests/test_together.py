@@ -10,7 +10,7 @@ import leanbayes as lb
 from leanbayes._owners import owners, sorted_owners
 from leanbayes._sampling import own_frame
 from leanbayes.parameter import RandomParameter
-from leanbayes.posteriors._joined import joined, pieces
+from leanbayes.posteriors._joined import SideBySide, joined, pieces
 from leanbayes.posteriors.mean_field import MeanFieldPosterior
 
 METHODS = [lb.MeanField(bias="same"), lb.MeanField(estimator="weight"), lb.Rank1(3), lb.Rank1(2, posterior="cauchy"),
@@ -159,3 +159,12 @@ def test_draws_and_divergence_share_what_is_side_by_side(method, monkeypatch):
         apart = torch.autograd.grad(elbo(x, y).loss, list(model.parameters()))
     for one, other in zip(shared, apart, strict=True):
         assert torch.equal(one, other)
+
+
+def test_gradients_of_what_is_side_by_side_are_those_of_cat():
+    parts = [torch.randn(3, size, dtype=torch.float64, requires_grad=True) for size in (2, 5, 1)]
+    weight = torch.randn(3, 8, dtype=torch.float64)
+    got = torch.autograd.grad((SideBySide.apply(*parts).square() * weight).sum(), parts)
+    expected = torch.autograd.grad((torch.cat(parts, -1).square() * weight).sum(), parts)
+    assert all(torch.equal(a, b) and a.is_contiguous() for a, b in zip(got, expected, strict=True))
+    assert torch.autograd.gradgradcheck(lambda *each: SideBySide.apply(*each).pow(3), parts)

@@ -14,11 +14,11 @@ from leanbayes.estimators._local_function import LocalFunction, Setting, Source,
 from leanbayes.estimators._written_out import (
     autocast_dtype,
     cast,
-    reverse_mode_alone,
     to_keep,
     wants_gradients,
     writes_gradients,
 )
+from leanbayes.kernels._autograd import reverse_mode_alone
 from leanbayes.kernels._dispatch import fused
 from leanbayes.ops import LinearOp
 from leanbayes.parameter import RandomParameter

@@ -6,6 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
+
+
+def reverse_mode_alone() -> bool:
+    """Whether there are neither tangents nor the transformations of `torch.func`, for which rules would be missing."""
+    if torch.compiler.is_compiling():
+        return True
+    return forward_ad._current_level < 0 and not torch._C._are_functorch_transforms_active()
 
 
 def first_order_only(op: Any) -> Any:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from leanbayes._sampling import Sampling, current_frame
+from leanbayes.kernels._autograd import reverse_mode_alone
 from leanbayes.posteriors._base import Posterior
 
 P = TypeVar("P", bound=Posterior)
@@ -82,8 +83,34 @@ def pieces(drawn: Tensor, originals: Sequence[Tensor], kept_axes: int = 0) -> li
 
 
 def _side_by_side(parts: Sequence[Posterior], name: str, kept_axes: int) -> Tensor:
-    tensors: list[Any] = [part._parameters[name] for part in parts]
-    return torch.cat([_in_memory_order(each, kept_axes) for each in tensors], -1)
+    tensors: list[Any] = [_in_memory_order(part._parameters[name], kept_axes) for part in parts]  # pyright: ignore
+    if kept_axes == 0 or not torch.is_grad_enabled() or not reverse_mode_alone():
+        return torch.cat(tensors, -1)
+    return SideBySide.apply(*tensors)  # pyright: ignore[reportReturnType]
+
+
+class SideBySide(torch.autograd.Function):
+    """``torch.cat`` along the last axis, whose gradients are taken apart at once.
+
+    They are slices of longer rows, of which autograd would make copies one by one.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: Tensor) -> Tensor:
+        """See the class."""
+        ctx.shapes = [each.shape for each in tensors]
+        return torch.cat(tensors, -1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """See the class."""
+        sizes = [shape[-1] for shape in ctx.shapes]
+        if torch.is_grad_enabled():
+            return grad.split(sizes, -1)
+        room = torch.empty(grad.numel(), dtype=grad.dtype, device=grad.device)
+        found = [each.view(shape) for each, shape in zip(room.split([s.numel() for s in ctx.shapes]), ctx.shapes)]
+        torch.split_with_sizes_copy(grad, sizes, -1, out=found)
+        return tuple(found)
 
 
 def _in_memory_order(value: Tensor, kept_axes: int) -> Tensor:
