@@ -168,3 +168,23 @@ def test_gradients_of_what_is_side_by_side_are_those_of_cat():
     expected = torch.autograd.grad((torch.cat(parts, -1).square() * weight).sum(), parts)
     assert all(torch.equal(a, b) and a.is_contiguous() for a, b in zip(got, expected, strict=True))
     assert torch.autograd.gradgradcheck(lambda *each: SideBySide.apply(*each).pow(3), parts)
+
+
+@pytest.mark.parametrize("method", [lb.MeanField(estimator="weight"), lb.MeanField(estimator="flipout"), lb.Rank1(2),
+                                    lb.BatchEnsemble(2)], ids=str)  # fmt: skip
+def test_a_part_without_gradients_leaves_them_to_later_parts(method):
+    class FrozenBody(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            with torch.no_grad():
+                hidden = self.body(x)
+            return self.head(hidden)
+
+    model = lb.bayesianize(FrozenBody(), method)
+    model(torch.randn(5, 3)).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in model.head.parameters())
+    body = [parameter.grad for parameter in model.body.parameters()]
+    assert all(grad is None or not grad.any() for grad in body)

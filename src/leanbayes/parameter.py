@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from leanbayes.posteriors._base import Factors, Moments, Posterior, first_parame
 from leanbayes.posteriors._divergence import Divergence
 from leanbayes.posteriors.sparse import sparse_copy
 from leanbayes.priors import Prior
+
+_AS_IT_IS = nullcontext()
 
 
 class RandomParameter(nn.Module):
@@ -126,8 +129,9 @@ class RandomParameter(nn.Module):
 
     def kl_terms(self, mixture: str, constant: bool | None) -> list[Any]:
         """What the weight adds to a model's total, see `leanbayes.kl`."""
-        terms = self.posterior.divergence_terms(self.prior, mixture, constant)
-        return [Divergence(self.posterior, self.prior, constant)] if terms is None else terms
+        posterior, prior = self.posterior, self.prior
+        terms = posterior.divergence_terms(prior, mixture, constant)
+        return [Divergence(posterior, prior, constant)] if terms is None else terms
 
     def parameter_kinds(self) -> dict[str, str]:
         """What `param_groups` and `freeze` take the parameters for: "points", "means" or "variational"."""
@@ -178,8 +182,13 @@ class RandomParameter(nn.Module):
             return frame.kept[key]
         check_rerun(self)
         note_dependence(self, False)
-        if torch.compiler.is_compiling() or frame.root is None or not self._drawn_with_others(frame, what, key, spec):
+        if torch.compiler.is_compiling():
             frame.kept[key] = draw()
+            return frame.kept[key]
+        # A part that runs without gradients may draw what a later one learns from.
+        with torch.enable_grad() if frame.grad and not torch.is_grad_enabled() else _AS_IT_IS:
+            if frame.root is None or not self._drawn_with_others(frame, what, key, spec):
+                frame.kept[key] = draw()
         return frame.kept[key]
 
     def _drawn_with_others(self, frame: Frame, what: str, key: tuple[Any, ...], spec: Sampling) -> bool:

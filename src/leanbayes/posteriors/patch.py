@@ -271,9 +271,10 @@ class PatchPosterior(Posterior):
         """See `Posterior`; patches with equal probabilities differ in nothing but their values."""
         group = self.group
         plain = isinstance(group, PatchGroup) and group.logits is None and group.mixing is None and group.found is None
-        if not plain or self.zero or self.sigma or self.inputs is not None or self.copies.numel() > LARGE:
+        copies = self.copies
+        if not plain or self.zero or self.sigma or self.inputs is not None or copies.numel() > LARGE:
             return None
-        return (type(self), self.components, self.group.per_element, self.copies.dtype, self.copies.device)
+        return (type(self), self.components, group.per_element, copies.dtype, copies.device)
 
     def together_key(self, what: str) -> tuple[Any, ...] | None:
         """See `Posterior`."""
