@@ -351,7 +351,7 @@ class _Spatial(LinearOp):
         padding = self._zeros()
         assert padding is not None
         transposed, extra = isinstance(self, ConvTransposed), self._extra()
-        grad_x, grad_weight, _ = torch.ops.aten.convolution_backward(
+        grad_x, grad_weight, _ = torch.ops.aten.convolution_backward.default(
             grad, x, weight, None, self.stride, padding, self.dilation, transposed, extra, self.groups, (*wanted, False)
         )
         return grad_x if wanted[0] else None, grad_weight if wanted[1] else None
