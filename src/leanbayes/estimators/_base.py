@@ -138,7 +138,7 @@ def draw(name: str, call: Call) -> Tensor:
     if frame is not None:
         chosen, shared = _agreed(frame, chosen, shared, call)
     if shared and not call.spec.joint:
-        call = replace(call, spec=call.spec.replace(joint=True))
+        call = replace(call, spec=call.spec.jointly())
     return chosen.function(call)
 
 

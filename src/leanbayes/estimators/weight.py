@@ -32,7 +32,8 @@ def apply_draws(op: LinearOp, x: Tensor, weights: Tensor, bias: Tensor | None, b
         bias = bias.to(weights.dtype)
     n = weights.shape[0]
     if n == 1:
-        return op(x, weights[0], bias[0] if bias is not None and bias.dim() == 2 else bias)
+        # Not `[0]`, whose gradient is a copy.
+        return op(x, weights.squeeze(0), bias.squeeze(0) if bias is not None and bias.dim() == 2 else bias)
     rows_per_sample(x.shape[batch_dim], n)
     if bias is not None and bias.dim() == 1:
         bias = bias.expand(n, -1)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from leanbayes._components import every_component, mixture_parts, per_row
 from leanbayes._inputs import call, check_no_nan, output_tensor, rows
 from leanbayes._kl import kl
-from leanbayes._owners import owners
+from leanbayes._owners import owners, settled
 from leanbayes._sampling import Sampling, Stream, current_frame, current_sampling, fold, one_pass
 from leanbayes.objectives.likelihoods import Categorical, Likelihood
 from leanbayes.objectives.steps import StepCounter, stop_looking
@@ -179,11 +179,12 @@ class ELBO(nn.Module):
         return every_component(parts, samples, like, state)
 
     def _run(self, x: Any, state: Sampling, batch: int) -> _Passed:
-        spec = self._layout(_apart_from_other_ranks(state), batch)
-        with one_pass(spec, spec.n * batch, self.model):
-            output = output_tensor(call(self.model, fold(x, spec.n, state.batch_dim)))
-            frame = current_frame()
-            divergence = kl(self.model, self.mixture)
+        with settled(self.model):
+            spec = self._layout(_apart_from_other_ranks(state), batch)
+            with one_pass(spec, spec.n * batch, self.model):
+                output = output_tensor(call(self.model, fold(x, spec.n, state.batch_dim)))
+                frame = current_frame()
+                divergence = kl(self.model, self.mixture)
         outputs = _split_rows(output, spec.n, batch, state.batch_dim)
         return _Passed(outputs, divergence, [] if frame is None else frame.choices)
 

@@ -271,9 +271,10 @@ class PatchPosterior(Posterior):
         """See `Posterior`; patches with equal probabilities differ in nothing but their values."""
         group = self.group
         plain = isinstance(group, PatchGroup) and group.logits is None and group.mixing is None and group.found is None
-        if not plain or self.zero or self.sigma or self.inputs is not None or self.copies.numel() > LARGE:
+        copies = self.copies
+        if not plain or self.zero or self.sigma or self.inputs is not None or copies.numel() > LARGE:
             return None
-        return (type(self), self.components, self.group.per_element, self.copies.dtype, self.copies.device)
+        return (type(self), self.components, group.per_element, copies.dtype, copies.device)
 
     def together_key(self, what: str) -> tuple[Any, ...] | None:
         """See `Posterior`."""
@@ -294,8 +295,8 @@ class PatchPosterior(Posterior):
         found: list[Any] = [None] * len(parts)
         if small:
             some = [parts[number] for number in small]
-            index = [choices[number].unsqueeze(1).expand(n, parts[number].shape.numel()) for number in small]
-            drawn = _side_by_side(some, spec).gather(0, torch.cat(index, 1))  # [n, all elements]
+            index = _for_each_element([choices[number] for number in small], [part.shape.numel() for part in some])
+            drawn = _side_by_side(some, spec).gather(0, index)  # [n, all elements]
             for number, piece in zip(small, pieces(drawn, [part.copies for part in some], kept_axes=1)):
                 found[number] = piece
         return found
@@ -334,11 +335,24 @@ def _choose_together(parts: list[PatchPosterior], n: int, spec: Sampling) -> lis
     """The copy that each draw of several layers' posteriors takes, ``[n]`` for each posterior."""
     like = parts[0].copies
     groups: list[PatchGroup] = list(dict.fromkeys(part.group for part in parts))
-    if not all(group.is_known(n) or group.fixed_index(n, like, spec) is not None for group in groups):
-        picked = noise.categorical((n, len(groups)), groups[0].probs(like), spec)
-        for number, group in enumerate(groups):
-            group.once(n, lambda number=number: picked[:, number])
-    return [part.choice(n, spec) for part in parts]
+    if all(group.is_known(n) or group.fixed_index(n, like, spec) is not None for group in groups):
+        return [part.choice(n, spec) for part in parts]
+    picked = noise.categorical((n, len(groups)), groups[0].probs(like), spec)
+    found: dict[PatchGroup, Tensor] = {}
+    for group, index in zip(groups, picked.unbind(1)):
+        fixed = group.fixed_index(n, like, spec)
+        found[group] = group.once(n, lambda index=index: index) if fixed is None else fixed
+    return [found[part.group] for part in parts]
+
+
+def _for_each_element(choices: list[Tensor], sizes: list[int]) -> Tensor:
+    """Choices ``[n]`` of several posteriors as one index ``[n, all elements]``."""
+    runs: list[tuple[Tensor, int]] = []
+    for choice, size in zip(choices, sizes):
+        if runs and runs[-1][0] is choice:  # a scale and its shift have one choice
+            size += runs.pop()[1]
+        runs.append((choice, size))
+    return torch.cat([choice.unsqueeze(1).expand(-1, size) for choice, size in runs], 1)
 
 
 def _side_by_side(parts: list[PatchPosterior], spec: Sampling) -> Tensor:
