@@ -10,6 +10,7 @@ from torch.nn.functional import sigmoid
 
 import leanbayes as lb
 from leanbayes.analysis import SNRMonitor, gradient_snr
+from leanbayes.analysis.snr import _Moments
 from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.training import fit
 from leanbayes.training.seeds import derive
@@ -147,6 +148,15 @@ def test_dead_units_are_counted_and_left_out():
     assert row.noiseless == 2 and row.parameters == 6 and row.mean < float("inf")
     silent = gradient_snr(lb.ELBO(model, dataset_size=10), (0 * x, torch.randint(2, (8,))))
     assert silent.mean != silent.mean and silent.to_dict()["mean"] is None and silent.layers[0].noiseless == 6
+
+
+def test_rounding_is_no_noise():
+    moments = _Moments()
+    for number in range(10):
+        steps = torch.tensor([0.0, 2e-8 * number, 1e-3 * number])
+        moments.add(1 + steps)
+    first, second, third = moments.snr().tolist()
+    assert first == second == float("inf") and 1 < third < 1e6
 
 
 def test_nothing_changes():

@@ -30,7 +30,8 @@ class LayerSNR:
         mean: The mean ratio of its parameters, without those that have no noise.
         median: The median of the same.
         parameters: Number of parameters: of free standard deviations, or of both factors.
-        noiseless: Number of those whose gradients are all equal, as where a unit is dead and the KL alone is left.
+        noiseless: Number of those whose gradients are equal but for rounding, as where a unit is dead and the KL alone
+            is left.
     """
 
     name: str
@@ -206,8 +207,10 @@ class _Moments:
         self.count = 0
         self.mean: Any = 0.0
         self.squares: Any = 0.0
+        self.eps = 0.0
 
     def add(self, value: Tensor) -> None:
+        self.eps = torch.finfo(value.dtype).eps
         value = value.detach().cpu().double()
         self.count += 1
         apart = value - self.mean
@@ -215,9 +218,9 @@ class _Moments:
         self.squares = self.squares + apart * (value - self.mean)
 
     def snr(self) -> Tensor:
-        """Infinite where there is no noise."""
-        variance = self.squares / self.count
-        return torch.where(variance > 0, 1 + self.mean.square() / variance, torch.inf)
+        """Infinite where there is no noise but that of rounding."""
+        variance, signal = self.squares / self.count, self.mean.square()
+        return torch.where(variance > self.eps**2 * signal, 1 + signal / variance, torch.inf)
 
 
 def _row(name: str, ratios: Tensor) -> LayerSNR:
