@@ -127,9 +127,13 @@ class Ensemble(Stacked):
 
         It pays for dense layers, which are small; one by one is how members run that draw noise, whose seeds differ.
         """
-        everyone = list(members) == list(range(self.components)) and len({len(samples) for samples in groups}) == 1
+        if torch.compiler.is_compiling() or not self._batches or self.draws_noise():
+            return None
         alone = len(args) == 1 and isinstance(args[0], Tensor) and not kwargs and spec.batch_dim == 0
-        if not (everyone and alone and self._batches) or torch.compiler.is_compiling() or self.draws_noise():
+        known = all(isinstance(member, int) for member in members)  # numbers on a GPU are not looked at
+        if not alone or not known or list(members) != list(range(self.components)):
+            return None
+        if len({len(samples) for samples in groups}) > 1:
             return None
         x = torch.stack([pick_samples(args[0], spec.n, samples, 0) for samples in groups])
         values = self.values(None, spec.whole_gradients)
