@@ -310,3 +310,30 @@ def test_the_first_prediction_of_a_model_with_randomness_of_its_own_is_repeatabl
     model = lb.bayesianize(Noisy(), lb.MeanField())
     first, second = (lb.predict(model, X, 5, seed=0).outputs for _ in range(2))
     assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 2, 7])
+def test_all_components_of_patched_layers_take_turns_whatever_the_chunks(chunk):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.ReLU(), nn.Linear(6, 3))
+    model = lb.bayesianize(net, {lb.norms(): lb.EMP(2, init_std=0.5), "3": lb.EMP(3, init_std=0.5)}).eval()
+    x = torch.randn(5, 4)
+    with lb.sampling(component="all"):
+        outputs = lb.predict(model, x, 4, chunk=chunk).outputs  # in whole rounds: 6
+        with torch.no_grad(), lb.sampling(n=6):
+            expected = lb.split(model(lb.fold(x, 6)), 6)
+    torch.testing.assert_close(outputs, expected)
+
+
+def test_all_components_of_one_patched_layer_are_the_exact_mixture():
+    torch.manual_seed(0)
+    model = lb.bayesianize(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), lb.EMP(5, init_std=0.5)).eval()
+    x = torch.randn(700, 4)
+    with lb.sampling(component="all"):
+        exact = lb.predict(model, x, 5)
+    torch.testing.assert_close(
+        exact.probs, torch.stack([lb.point_estimate(model, component=k)(x).softmax(-1) for k in range(5)]).mean(0)
+    )
+    drawn = lb.predict(model, x, 4000, seed=0, keep="summary").probs
+    spread = exact.outputs.softmax(-1).std(0).max()
+    assert (drawn - exact.probs).abs().max() < 5 * spread / 4000**0.5

@@ -232,3 +232,11 @@ def test_ctrl_c_in_a_pass_leaves_nothing_changed():
     assert not torch.equal(net[0](x), net[0](x))
     assert not torch.equal(model(x), model(x))
     assert LOCAL.frames == []
+
+
+def test_a_changed_state_has_a_joint_state_of_its_own():
+    with lb.sampling(n=2) as state:
+        assert state.jointly() is state.jointly()
+        assert state.jointly().joint and state.jointly().n == 2
+        assert state.replace(n=3).jointly().n == 3
+        assert not state.joint

@@ -10,7 +10,7 @@ import leanbayes as lb
 from leanbayes._owners import owners, sorted_owners
 from leanbayes._sampling import own_frame
 from leanbayes.parameter import RandomParameter
-from leanbayes.posteriors._joined import joined, pieces
+from leanbayes.posteriors._joined import SideBySide, joined, pieces
 from leanbayes.posteriors.mean_field import MeanFieldPosterior
 
 METHODS = [lb.MeanField(bias="same"), lb.MeanField(estimator="weight"), lb.Rank1(3), lb.Rank1(2, posterior="cauchy"),
@@ -119,3 +119,72 @@ def test_owners_are_found_again_after_a_change():
     assert owners(model, "kl_terms")[-1] is model[6].weight
     kinds = sorted_owners(model, "kl_terms", type)
     assert kinds == {RandomParameter: owners(model, "kl_terms")}
+
+
+def test_the_objective_notices_a_changed_model():
+    model = lb.bayesianize(network(), lb.MeanField(estimator="weight"))
+    elbo = lb.ELBO(model, 100)
+    x, y = torch.randn(4, 3, 6, 6), torch.randint(4, (4,))
+    elbo(x, y)
+    model[6] = lb.bayesianize(nn.Linear(5 * 9, 4), lb.MeanField(estimator="weight", init_std=0.5))
+    torch.testing.assert_close(elbo(x, y).kl, lb.kl(model))
+    with torch.no_grad():
+        model[6].weight.posterior.loc += 1
+    torch.testing.assert_close(elbo(x, y).kl, lb.kl(model))
+
+
+def test_a_held_context_holds_draws_but_no_divergence():
+    model = lb.bayesianize(network(), lb.MeanField(estimator="weight"))
+    elbo = lb.ELBO(model, 100)
+    x, y = torch.randn(4, 3, 6, 6), torch.randint(4, (4,))
+    with lb.sampling(hold=True):
+        elbo(x, y)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.1
+        torch.testing.assert_close(elbo(x, y).kl, lb.kl(copy.deepcopy(model)))
+
+
+@pytest.mark.parametrize("method", [lb.MeanField(estimator="weight"), lb.EMP(3), lb.ECMP(3)], ids=str)
+def test_draws_and_divergence_share_what_is_side_by_side(method, monkeypatch):
+    model = lb.bayesianize(network(), method)
+    elbo = lb.ELBO(model, 100)
+    x, y = torch.randn(4, 3, 6, 6), torch.randint(4, (4,))
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        shared = torch.autograd.grad(elbo(x, y).loss, list(model.parameters()))
+    monkeypatch.setattr("leanbayes._kl.joined_in_pass", joined)
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        apart = torch.autograd.grad(elbo(x, y).loss, list(model.parameters()))
+    for one, other in zip(shared, apart, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_gradients_of_what_is_side_by_side_are_those_of_cat():
+    parts = [torch.randn(3, size, dtype=torch.float64, requires_grad=True) for size in (2, 5, 1)]
+    weight = torch.randn(3, 8, dtype=torch.float64)
+    got = torch.autograd.grad((SideBySide.apply(*parts).square() * weight).sum(), parts)
+    expected = torch.autograd.grad((torch.cat(parts, -1).square() * weight).sum(), parts)
+    assert all(torch.equal(a, b) and a.is_contiguous() for a, b in zip(got, expected, strict=True))
+    assert torch.autograd.gradgradcheck(lambda *each: SideBySide.apply(*each).pow(3), parts)
+
+
+@pytest.mark.parametrize("method", [lb.MeanField(estimator="weight"), lb.MeanField(estimator="flipout"), lb.Rank1(2),
+                                    lb.BatchEnsemble(2)], ids=str)  # fmt: skip
+def test_a_part_without_gradients_leaves_them_to_later_parts(method):
+    class FrozenBody(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            with torch.no_grad():
+                hidden = self.body(x)
+            return self.head(hidden)
+
+    model = lb.bayesianize(FrozenBody(), method)
+    model(torch.randn(5, 3)).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in model.head.parameters())
+    body = [parameter.grad for parameter in model.body.parameters()]
+    assert all(grad is None or not grad.any() for grad in body)

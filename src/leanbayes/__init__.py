@@ -17,6 +17,8 @@ from leanbayes._version import __version__ as __version__
 from leanbayes.convert import (
     DeepEnsemble,
     bayesianize,
+    import_model,
+    import_state,
     named,
     norms,
     output,
@@ -106,6 +108,8 @@ __all__ = [
     "current_sampling",
     "data",
     "fold",
+    "import_model",
+    "import_state",
     "kl",
     "load",
     "metrics",

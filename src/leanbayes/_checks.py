@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
+
+# How many names a message gives before it counts the others.
+_MOST_NAMES = 3
 
 
 def is_number(value: object) -> bool:
@@ -39,3 +43,9 @@ def check_choice(owner: object, choices: tuple[Any, ...], **values: object) -> N
         if value not in choices:
             listed = ", ".join(repr(choice) for choice in choices)
             raise ValueError(f"{type(owner).__name__}({name}=...) takes one of {listed}, not {value!r}")
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -39,15 +39,27 @@ def block_rows(x: Tensor) -> int:
     return (_CUDA if x.is_cuda else _CPU).block
 
 
-def best_chunk(model: nn.Module, x: Any, state: Sampling, boundary: Boundary | None) -> int:
-    """Samples that are worth folding: small passes cost overhead, large ones leave the caches."""
+def best_chunk(model: nn.Module, x: Any, state: Sampling, boundary: Boundary | None, every_copy: bool = False) -> int:
+    """Samples that are worth folding: small passes cost overhead, large ones leave the caches.
+
+    Args:
+        model: A converted model.
+        x: One batch.
+        state: How it draws.
+        boundary: Where samples are folded in.
+        every_copy: Whether the layer there applies all its copies once, and draws no weight.
+    """
     first = next(tensors(x))
     limits = _CUDA if first.device.type == "cuda" else _CPU
     count = rows(x, state.batch_dim)
     width = first.numel() // max(count, 1) if boundary is None else boundary.width
     rows_wanted = limits.wide_rows if width > _WIDE_ROW else limits.rows
     drawing = _drawing_layers(model, state, first)
-    drawn = max((layer.weight.numel() for layer in drawing), default=0)
+    if every_copy and boundary is not None:
+        drawing = [layer for layer in drawing if layer is not model.get_submodule(boundary.name)]
+    # On the CPU, copies are not drawn but used where they are.
+    in_place = first.device.type == "cpu" and not torch.is_grad_enabled()
+    drawn = max((layer.weight.numel() for layer in drawing if not (in_place and layer.weight.draws_copies)), default=0)
     whole = first.device.type == "cuda" and is_compiled(model)
     norms = not whole and bool(instances(model, NormLayer))
     if width > _WIDE_ROW and (any(not isinstance(layer.op, Dense) for layer in drawing) or norms):

@@ -92,6 +92,12 @@ def balanced(parts: Sequence[MixturePart], n: int, like: Tensor, spec: Sampling)
     return assigned
 
 
+def every_component(parts: Sequence[MixturePart], samples: int, like: Tensor, spec: Sampling) -> Sampling:
+    """A state with so many samples for each point of the largest part, spread evenly over every part."""
+    n = samples * max(part.points for part in parts)
+    return spec.replace(n=n, assigned=in_turn(parts, n) if len(parts) == 1 else balanced(parts, n, like, spec))
+
+
 def per_row(parts: Sequence[MixturePart], rows: int, like: Tensor, spec: Sampling) -> dict[int, Assigned]:
     """One drawn point of every part for each row."""
     assigned: dict[int, Assigned] = {}

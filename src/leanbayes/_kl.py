@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from leanbayes._owners import owners
 from leanbayes.posteriors._divergence import Divergence, JointTerm, Mixture
-from leanbayes.posteriors._joined import joined
+from leanbayes.posteriors._joined import joined_in_pass
 
 
 def kl(model: nn.Module, mixture: Mixture = "mean", *, constant: bool | None = None) -> Tensor:
@@ -65,8 +65,10 @@ def add_up(offered: list[Any]) -> list[Tensor]:
 def _as_one(parts: list[Divergence]) -> Divergence:
     if len(parts) == 1:
         return parts[0]
-    posteriors = [part.posterior for part in parts]
-    return parts[0]._replace(posterior=joined(posteriors, posteriors[0].stacked_axes))
+    posteriors, axes = [part.posterior for part in parts], parts[0].stacked_axes
+    # As they are drawn, so that both can share it.
+    whole = joined_in_pass(posteriors, posteriors[0].stacked_axes if axes is None else axes)
+    return parts[0]._replace(posterior=whole)
 
 
 def _joint(parts: list[JointTerm]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -30,6 +31,36 @@ class _Census:
 
 
 _KNOWN: weakref.WeakKeyDictionary[nn.Module, _Census] = weakref.WeakKeyDictionary()
+
+
+class _Local(threading.local):
+    """The models that are not looked through again in this thread, with what was found in them."""
+
+    def __init__(self) -> None:
+        self.settled: list[tuple[nn.Module, _Census]] = []
+
+
+_LOCAL = _Local()
+
+
+class settled:  # noqa: N801 - reads as prose: with settled(model)
+    """Context manager in which a model consists of the same modules: it is looked through once.
+
+    Args:
+        model: Any module.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.entered = not torch.compiler.is_compiling()
+
+    def __enter__(self) -> None:
+        if self.entered:
+            _LOCAL.settled.append((self.model, _census(self.model)))
+
+    def __exit__(self, *error: object) -> None:
+        if self.entered:
+            _LOCAL.settled.pop()
 
 
 def owners(model: nn.Module, offer: str) -> list[Any]:
@@ -91,6 +122,9 @@ def _nobody() -> None:
 
 
 def _census(model: nn.Module) -> _Census:
+    for known, census in _LOCAL.settled:
+        if known is model:
+            return census
     modules = fingerprint(model)
     census = _KNOWN.get(model)
     if census is None or census.modules != modules:
@@ -100,22 +134,17 @@ def _census(model: nn.Module) -> _Census:
 
 def fingerprint(model: nn.Module) -> list[Any]:
     """Types and ids of all modules in a fixed order: what tells whether a model consists of other modules now."""
-    found: list[Any] = []
-    for module in all_modules(model):
-        found.append(type(module))
-        found.append(id(module))
-    return found
+    modules = all_modules(model)
+    return [*map(type, modules), *map(id, modules)]
 
 
 def all_modules(model: nn.Module) -> list[nn.Module]:
     """All modules in a fixed order, with repetitions: much quicker than `nn.Module.modules`."""
-    found, stack = [], [model]
-    while stack:
-        module = stack.pop()
-        found.append(module)
+    found = [model]
+    for module in found:  # which grows meanwhile
         children = module._modules
         if children:
-            stack.extend([child for child in children.values() if child is not None])
+            found += [child for child in children.values() if child is not None]
     return found
 
 

@@ -16,7 +16,7 @@ from leanbayes._chunks import best_chunk, block_rows
 from leanbayes._inputs import NanCheck, rows, tensors
 from leanbayes._modes import eval_mode
 from leanbayes._prediction import Prediction, Statistics, join_statistics
-from leanbayes._prefix import Boundary, PrefixRunner, forget_boundary, look_at
+from leanbayes._prefix import Boundary, PrefixRunner, applies_every_copy, forget_boundary, look_at
 from leanbayes._rows import map_rows
 from leanbayes._sample_plan import SamplePlan, plan_samples
 from leanbayes._sampling import (
@@ -212,9 +212,11 @@ class _Passes:
         """Outputs ``[n, B, ...]`` of the samples from the start-th up to the stop-th, chunk by chunk."""
         model, plan, state, chunk, base_seed = self.run
         boundary = look_at(model, self.x).boundary
-        size = _chunk_size(self.run, stop - start, self.x, boundary)
+        every_copy = applies_every_copy(model, boundary, state, stop - start)
+        size = _chunk_size(self.run, stop - start, self.x, boundary, every_copy)
         if self.runner is None:
-            self.runner = PrefixRunner(model, self.x, _worthwhile(boundary, size))
+            boundary = boundary if every_copy else _worthwhile(boundary, size)
+            self.runner = PrefixRunner(model, self.x, boundary, every_copy)
         kept = None if torch.is_grad_enabled() or is_compiled(model) else {}
         state = state.replace(kept=kept, marginal=True)
         while start < stop:
@@ -290,11 +292,11 @@ def _is_held() -> bool:
     return frame is not None and frame.held
 
 
-def _chunk_size(run: _Run, count: int, x: Any, boundary: Boundary | None) -> int:
+def _chunk_size(run: _Run, count: int, x: Any, boundary: Boundary | None, every_copy: bool) -> int:
     """Samples per pass, the same for all passes of so many, so that a compiled model compiles once."""
     if _is_held():
         return count
-    chunk = best_chunk(run.model, x, run.state, boundary) if run.chunk is None else run.chunk
+    chunk = best_chunk(run.model, x, run.state, boundary, every_copy) if run.chunk is None else run.chunk
     if is_compiled(run.model):
         # The later stages of a number that grows are longer, and run in passes of the first one's size.
         chunk = min(chunk, run.plan.stages[0])

@@ -15,6 +15,7 @@ from leanbayes._owners import fingerprint
 from leanbayes._rows import map_rows
 from leanbayes._sampling import Sampling, current_sampling, fold, using
 from leanbayes.nn._base import Converted
+from leanbayes.nn._every_copy import EveryCopy, pays
 from leanbayes.nn._replica import is_compiled, replica
 
 
@@ -26,13 +27,15 @@ class Boundary:
         folded: Which tensors of its flattened arguments carry the batch.
         before: Names of the modules that finish before it begins, outermost ones only.
         width: Elements of its input per example.
+        once: Whether a pass enters it once.
     """
 
-    def __init__(self, name: str, folded: tuple[bool, ...], before: tuple[str, ...], width: int) -> None:
+    def __init__(self, name: str, folded: tuple[bool, ...], before: tuple[str, ...], width: int, once: bool) -> None:
         self.name = name
         self.folded = folded
         self.before = before
         self.width = width
+        self.once = once
 
 
 class Findings(NamedTuple):
@@ -112,12 +115,15 @@ class PrefixRunner:
         model: The model, in eval mode.
         x: One batch.
         boundary: Where to fold, None for the input.
+        every_copy: Whether the layer there applies all its copies to the rows once, see `applies_every_copy`.
     """
 
-    def __init__(self, model: nn.Module, x: Any, boundary: Boundary | None) -> None:
+    def __init__(self, model: nn.Module, x: Any, boundary: Boundary | None, every_copy: bool = False) -> None:
         self.model = model
         self.x = x
         self.boundary = boundary
+        self.every_copy = every_copy
+        self.outputs: list[Tensor] = []  # of all copies, where they are
         self.kept: dict[str, list[Any]] = {}
         # What runs after the first pass, by the number of samples: making a replica takes longer than a small layer.
         self.prepared: dict[int, tuple[nn.Module, list[_Replay]]] = {}
@@ -145,9 +151,19 @@ class PrefixRunner:
     def _foldable(self, n: int) -> nn.Module:
         assert self.boundary is not None
         running = replica(self.model, own_hooks=True)
-        if n > 1:
+        if self.every_copy:
+            layer: Any = running.get_submodule(self.boundary.name)
+            layer.forward = EveryCopy(layer, n, self.outputs)
+        elif n > 1:
             _fold_at(running, self.boundary, n)
         return running
+
+
+def applies_every_copy(model: nn.Module, boundary: Boundary | None, state: Sampling, samples: int) -> bool:
+    """Whether the layer where samples are folded in had better apply all its copies once, for so many samples."""
+    if boundary is None or not boundary.once or boundary.folded != (True,):
+        return False
+    return pays(model.get_submodule(boundary.name), state, samples)
 
 
 class _Record:
@@ -194,7 +210,7 @@ def _search(model: nn.Module, x: Any) -> Boundary | None:
                 for a, b in zip(trace.arguments[name], other.arguments[name])
             )
             width = sum(a.numel() for a, folds in zip(trace.arguments[name], folded) if folds) // 3
-            boundary = Boundary(name, folded, trace.before(name), width)
+            boundary = Boundary(name, folded, trace.before(name), width, trace.entries.count(name) == 1)
             if any(folded) and _proves(model, three, boundary, trace, state):
                 return boundary
     return None
@@ -224,6 +240,7 @@ class _Trace:
         self.candidates: list[str] = []
         self.arguments: dict[str, list[Any]] = {}
         self.entered_at: dict[str, int] = {}
+        self.entries: list[str] = []
         self.random_inputs: list[int] = []
         self.output: Tensor | None = None
 
@@ -244,6 +261,7 @@ def _trace(model: nn.Module, x: Any, boundary: Boundary | None = None, n: int = 
     def watch(name: str, module: nn.Module) -> None:
         def enter(_: nn.Module, args: Any, kwargs: Any) -> None:
             is_random = isinstance(module, Converted)
+            trace.entries.append(name)
             if is_random:
                 trace.random_inputs.append(sum(t.numel() for t in tensors((args, kwargs))))
             if trace.candidates:

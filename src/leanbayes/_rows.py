@@ -47,7 +47,7 @@ def join_rows(parts: Sequence[Any], batch_dim: int = 0, order: Sequence[int] | N
         if order is None:
             return joined
         folded = joined.unflatten(batch_dim, (len(order), -1))
-        positions = torch.tensor([order.index(s) for s in range(len(order))], device=joined.device)
+        positions = torch.tensor(sorted(range(len(order)), key=order.__getitem__), device=joined.device)
         return folded.index_select(batch_dim, positions).flatten(batch_dim, batch_dim + 1)
     if isinstance(first, Mapping):
         merged = {key: join_rows([part[key] for part in parts], batch_dim, order) for key in first}

@@ -10,7 +10,9 @@ from torch import nn
 
 from leanbayes._auto_samples import MOST, balanced_stages, stage_counts, whole_rounds
 from leanbayes._components import MixturePart, draws_noise, in_turn, mixture_parts
+from leanbayes._owners import owners
 from leanbayes._sampling import Assigned, Sampling
+from leanbayes.posteriors.patch import PatchGroup
 
 
 class SamplePlan:
@@ -44,6 +46,8 @@ def plan_samples(model: nn.Module, samples: int | Literal["auto"], state: Sampli
     random = draws_noise(model)
     parts = mixture_parts(model)
     spread = isinstance(state.component, str) and state.component in ("random", "all") and not state.assigned
+    if not parts and spread and state.component == "all":
+        return _layers_in_turn(model, samples)
     if not parts or not spread:
         return SamplePlan(_stages(samples) if random else (1,))
     points = math.prod(part.points for part in parts)
@@ -58,6 +62,18 @@ def plan_samples(model: nn.Module, samples: int | Literal["auto"], state: Sampli
 def _stages(samples: int | Literal["auto"], whole: int = 1) -> tuple[int, ...]:
     """Total numbers of samples in whole rounds: the one that was given, or those of "auto"."""
     return stage_counts(whole) if samples == "auto" else (math.ceil(samples / whole) * whole,)
+
+
+def _layers_in_turn(model: nn.Module, samples: int | Literal["auto"]) -> SamplePlan:
+    """Samples in which the components of every patched layer take turns, those of all layers in step."""
+    groups: list[PatchGroup] = owners(model, "choose")
+    points = math.lcm(*(group.components for group in groups))
+
+    def some(start: int, n: int) -> dict[int, Assigned]:
+        index = {group: tuple((start + s) % group.components for s in range(n)) for group in groups}
+        return {id(group.identity): Assigned(k, cycle=(start, 1)) for group, k in index.items()}
+
+    return SamplePlan(_stages(samples, points) if draws_noise(model) else (1,), points, some if groups else None)
 
 
 def _balanced_plan(parts: list[MixturePart], samples: int | Literal["auto"], state: Sampling) -> SamplePlan:

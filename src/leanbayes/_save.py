@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from leanbayes._checks import listed
 from leanbayes._quantize import is_quantized, quantize_
 from leanbayes._registry import to_json
 from leanbayes._sampling import SeededRandom
 from leanbayes._saved_file import PathLike, SavedFile, SavedPart, check_target, open_saved, write
 from leanbayes.convert import bayesianize
 from leanbayes.convert.conversions import find_conversions, is_converted, join
-from leanbayes.convert.selectors import Selector
+from leanbayes.convert.selectors import exactly
 from leanbayes.models import create
 from leanbayes.nn._base import Converted
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._method import Method
+from leanbayes.posteriors.patch import FoundProbs, PatchGroup
 from leanbayes.posteriors.sparse import SparsePosterior
-
-# How many names a message gives before it counts the others.
-_MOST_NAMES = 3
 
 
 def save(model: nn.Module, path: PathLike) -> None:
@@ -101,12 +100,14 @@ def load(path: PathLike, model: nn.Module | None = None) -> nn.Module:
             with _unchanged_on_error(inner):
                 _make_sparse(file, inner)
                 _make_int8(file, inner)
+                _make_mixing(file, inner)
                 _fill(file, inner)
             return given
         with _unchanged_on_error(inner):
             converted = _convert(file, inner)
             _make_sparse(file, converted)
             _make_int8(file, converted)
+            _make_mixing(file, converted)
             _fill(file, converted)
         for name, parameter in converted.named_parameters():
             parameter.requires_grad_(name not in file.frozen)
@@ -238,7 +239,7 @@ def _convert(file: SavedFile, model: nn.Module) -> nn.Module:
     named = [join(part.path, name) for part in file.parts for name in ("", *part.layers)]
     absent = [name for name in named if name not in modules]
     if absent:
-        raise _misfit(file, model, f"the model has no module named {_listed(absent)}")
+        raise _misfit(file, model, f"the model has no module named {listed(absent)}")
     for part in file.parts:
         plain = modules[part.path]
         try:
@@ -257,17 +258,11 @@ def _convert(file: SavedFile, model: nn.Module) -> nn.Module:
 
 def _convert_part(plain: nn.Module, part: SavedPart) -> nn.Module:
     if part.ensemble is not None:
-        return bayesianize(plain, part.ensemble, where=_exactly(part.layers) if part.layers else None)
+        return bayesianize(plain, part.ensemble, where=exactly(part.layers) if part.layers else None)
     names: dict[Method, list[str]] = {}
     for name, method in part.layers.items():
         names.setdefault(method, []).append(name)
-    return bayesianize(plain, {_exactly(found): method for method, found in names.items()})
-
-
-def _exactly(names: Iterable[str]) -> Selector:
-    """The modules of these names, which are no patterns."""
-    wanted = frozenset(names)
-    return Selector(lambda name, module: name in wanted, _listed(sorted(wanted)), wanted)
+    return bayesianize(plain, {exactly(found): method for method, found in names.items()})
 
 
 def _replace(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
@@ -294,6 +289,14 @@ def _make_int8(file: SavedFile, model: nn.Module) -> None:
     stored = (key for key in file.handle.keys() if key.endswith("weight.values"))
     if not is_quantized(model) and any(file.handle.get_slice(key).get_dtype() == "I8" for key in stored):
         quantize_(model)
+
+
+def _make_mixing(file: SavedFile, model: nn.Module) -> None:
+    """Give the patched layers whose probabilities `lb.analysis.stack_mixing` found a place for them, and no others."""
+    for name, group in list(model.named_modules()):
+        if isinstance(group, PatchGroup):
+            found = join(name, "found.log_probs") in file.stored
+            group.found = FoundProbs(torch.zeros(group.components)) if found else None
 
 
 def _fill(file: SavedFile, model: nn.Module) -> None:
@@ -323,9 +326,9 @@ def _check_keys(file: SavedFile, model: nn.Module, state: Mapping[str, Tensor]) 
         for key, tensor in state.items()
         if key in there and there[key] != tuple(tensor.shape)
     ]
-    problems = [f"the file lacks {_listed(missing)}"] if missing else []
-    problems += [f"the model lacks {_listed(unexpected)}"] if unexpected else []
-    problems += [f"shapes differ for {_listed(wrong)}"] if wrong else []
+    problems = [f"the file lacks {listed(missing)}"] if missing else []
+    problems += [f"the model lacks {listed(unexpected)}"] if unexpected else []
+    problems += [f"shapes differ for {listed(wrong)}"] if wrong else []
     if problems:
         raise _misfit(file, model, "; ".join(problems))
 
@@ -340,11 +343,6 @@ def _check_ties(file: SavedFile, model: nn.Module, state: Mapping[str, Tensor], 
         # Buffers lose their ties whenever a model is moved, so only those of parameters mean something.
         if isinstance(state[key], nn.Parameter) and state[key] is not state[other]:
             raise _misfit(file, model, f"{key} and {other} are one tensor in the file and two in the model")
-
-
-def _listed(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 @contextlib.contextmanager

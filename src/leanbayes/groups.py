@@ -74,6 +74,11 @@ class ComponentGroup(nn.Module):
             frame.kept[key] = draw()
         return frame.kept[key]
 
+    def is_known(self, n: int) -> bool:
+        """Whether this pass or held context has drawn it for n samples."""
+        frame = current_frame()
+        return frame is not None and (id(self.identity), n) in frame.kept
+
     def check_alone(self) -> None:
         """Warn, or raise in a second run, where a layer draws a component that others should share."""
         check_component_known()

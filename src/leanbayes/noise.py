@@ -129,7 +129,7 @@ def uniform(shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:
 
 def signs(shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:
     """Noise of -1 and +1 with equal probability."""
-    return torch.where(uniform(shape, like, spec) < 0.5, -1.0, 1.0).to(compute_dtype(like.dtype))
+    return torch.rsub(uniform(shape, like, spec).lt_(0.5), 1.0, alpha=2)  # 1 - 2 * (u < 0.5), in two calls
 
 
 def cauchy(shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:

@@ -60,6 +60,8 @@ class LinearOp(ABC):
 
     def add_feature_axis(self, values: Tensor, ndim: int, batch_dim: int) -> Tensor:
         """View ``[rows, features]`` so that it broadcasts with an input or output of `ndim` axes, features last."""
+        if ndim == 2:
+            return values
         return values.view(*(1,) * batch_dim, values.shape[0], *(1,) * (ndim - 2 - batch_dim), values.shape[1])
 
     def stacked(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, batch_dim: int = 0) -> Tensor:
@@ -126,7 +128,7 @@ class LinearOp(ABC):
         """The same for `stacked`."""
         n = weight.shape[0]
         if n == 1:
-            grad_x, grad_weight = self.gradients(grad, x, weight[0], wanted)
+            grad_x, grad_weight = self.gradients(grad, x, weight.squeeze(0), wanted)
             return grad_x, None if grad_weight is None else grad_weight.unsqueeze(0)
         parts = zip(grad.chunk(n, batch_dim), x.chunk(n, batch_dim), weight)
         each_x, each_weight = zip(*(self.gradients(g, part, w, wanted) for g, part, w in parts))
@@ -244,7 +246,7 @@ class Dense(LinearOp):
 
     def gradients(self, grad: Tensor, x: Tensor, weight: Tensor, wanted: tuple[bool, bool]) -> Gradients:
         """See `LinearOp`."""
-        grad_x = grad @ self._matrix(weight).mT if wanted[0] else None
+        grad_x = grad @ self._matrix_back(weight) if wanted[0] else None
         return grad_x, self._weight_gradient(_rows(x), _rows(grad)) if wanted[1] else None
 
     def stacked_gradients(
@@ -254,7 +256,7 @@ class Dense(LinearOp):
         if weight.shape[0] == 1:
             return super().stacked_gradients(grad, x, weight, wanted, batch_dim)
         flat, flat_grad = (_samples(each, weight.shape[0], batch_dim) for each in (x, grad))
-        grad_x = torch.bmm(flat_grad, self._matrix(weight).mT) if wanted[0] else None
+        grad_x = torch.bmm(flat_grad, self._matrix_back(weight)) if wanted[0] else None
         return (
             None if grad_x is None else _unflatten(grad_x, x, batch_dim),
             self._weight_gradient(flat, flat_grad) if wanted[1] else None,
@@ -267,12 +269,15 @@ class Dense(LinearOp):
     def _matrix(self, weight: Tensor) -> Tensor:
         return weight.mT  # [..., in, out]
 
+    def _matrix_back(self, weight: Tensor) -> Tensor:
+        return weight  # [..., out, in]
+
     def _weight_gradient(self, x: Tensor, grad: Tensor) -> Tensor:
         return grad.mT @ x
 
 
 def _rows(x: Tensor) -> Tensor:
-    return x.reshape(x.shape[:-1].numel(), x.shape[-1])
+    return x if x.dim() == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1])
 
 
 def _samples(x: Tensor, n: int, batch_dim: int) -> Tensor:
@@ -302,6 +307,9 @@ class DenseTransposed(Dense):
 
     def _matrix(self, weight: Tensor) -> Tensor:
         return weight
+
+    def _matrix_back(self, weight: Tensor) -> Tensor:
+        return weight.mT
 
     def _weight_gradient(self, x: Tensor, grad: Tensor) -> Tensor:
         return x.mT @ grad
@@ -343,7 +351,7 @@ class _Spatial(LinearOp):
         padding = self._zeros()
         assert padding is not None
         transposed, extra = isinstance(self, ConvTransposed), self._extra()
-        grad_x, grad_weight, _ = torch.ops.aten.convolution_backward(
+        grad_x, grad_weight, _ = torch.ops.aten.convolution_backward.default(
             grad, x, weight, None, self.stride, padding, self.dilation, transposed, extra, self.groups, (*wanted, False)
         )
         return grad_x if wanted[0] else None, grad_weight if wanted[1] else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -13,10 +14,12 @@ from leanbayes._owners import sorted_owners
 from leanbayes._sampling import Frame, Identity, Sampling, check_rerun, current_frame, note_dependence
 from leanbayes.groups import ComponentGroup
 from leanbayes.ops import LinearOp
-from leanbayes.posteriors._base import Factors, Moments, Posterior
+from leanbayes.posteriors._base import Factors, Moments, Posterior, first_parameter
 from leanbayes.posteriors._divergence import Divergence
 from leanbayes.posteriors.sparse import sparse_copy
 from leanbayes.priors import Prior
+
+_AS_IT_IS = nullcontext()
 
 
 class RandomParameter(nn.Module):
@@ -50,6 +53,15 @@ class RandomParameter(nn.Module):
         """Draw n weights ``[n, *shape]``."""
         return self._once("draw", n, spec, lambda: self._pad(self.posterior.rsample(n, spec)))
 
+    @property
+    def draws_copies(self) -> bool:
+        """Whether every draw is one of a few copies as it stands."""
+        return self.posterior.draws_copies and self.padding_row is None
+
+    def choice(self, n: int, spec: Sampling) -> Tensor:
+        """Which of the copies each of n draws is ``[n]``."""
+        return self._once("choice", n, spec, lambda: self.posterior.choice(n, spec))
+
     def deviation(self, n: int, spec: Sampling) -> Tensor:
         """Draw n weights less their mean ``[n, *shape]``."""
         draw = self._once("deviation", n, spec, lambda: self.posterior.deviation(n, spec))
@@ -64,7 +76,7 @@ class RandomParameter(nn.Module):
         """Random signs ``[rows, features]`` for one axis of the weight, None where that axis must have none."""
         if axis in self.unsigned_axes:
             return None
-        like = next(self.posterior.parameters())
+        like = first_parameter(self.posterior)
         return self._once(f"signs {axis}", rows, spec, lambda: noise.signs((rows, features), like, spec))
 
     def factors_fit(self, op: LinearOp) -> bool:
@@ -117,8 +129,9 @@ class RandomParameter(nn.Module):
 
     def kl_terms(self, mixture: str, constant: bool | None) -> list[Any]:
         """What the weight adds to a model's total, see `leanbayes.kl`."""
-        terms = self.posterior.divergence_terms(self.prior, mixture, constant)
-        return [Divergence(self.posterior, self.prior, constant)] if terms is None else terms
+        posterior, prior = self.posterior, self.prior
+        terms = posterior.divergence_terms(prior, mixture, constant)
+        return [Divergence(posterior, prior, constant)] if terms is None else terms
 
     def parameter_kinds(self) -> dict[str, str]:
         """What `param_groups` and `freeze` take the parameters for: "points", "means" or "variational"."""
@@ -169,8 +182,13 @@ class RandomParameter(nn.Module):
             return frame.kept[key]
         check_rerun(self)
         note_dependence(self, False)
-        if torch.compiler.is_compiling() or frame.root is None or not self._drawn_with_others(frame, what, key, spec):
+        if torch.compiler.is_compiling():
             frame.kept[key] = draw()
+            return frame.kept[key]
+        # A part that runs without gradients may draw what a later one learns from.
+        with torch.enable_grad() if frame.grad and not torch.is_grad_enabled() else _AS_IT_IS:
+            if frame.root is None or not self._drawn_with_others(frame, what, key, spec):
+                frame.kept[key] = draw()
         return frame.kept[key]
 
     def _drawn_with_others(self, frame: Frame, what: str, key: tuple[Any, ...], spec: Sampling) -> bool:
@@ -185,12 +203,13 @@ class RandomParameter(nn.Module):
             return False
         draws = self.posterior.draw_together([each.posterior for each in partners], what, key[2], spec)
         for partner, drawn in zip(partners, draws):
-            frame.kept.setdefault((id(partner.identity), *key[1:]), drawn)
-        return True
+            if drawn is not None:
+                frame.kept.setdefault((id(partner.identity), *key[1:]), drawn)
+        return key in frame.kept
 
     def _is_copy_of(self, other: RandomParameter) -> bool:
         """Whether this is another one or a replica of it, with the same tensors."""
-        return self.identity is other.identity and next(self.parameters()) is next(other.parameters())
+        return self.identity is other.identity and first_parameter(self.posterior) is first_parameter(other.posterior)
 
     def _pad(self, value: Tensor, row: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         if self.padding_row is None:
@@ -209,12 +228,12 @@ class RandomParameter(nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         """Dtype of the parameters."""
-        return next(self.parameters()).dtype
+        return first_parameter(self.posterior).dtype
 
     @property
     def device(self) -> torch.device:
         """Device of the parameters."""
-        return next(self.parameters()).device
+        return first_parameter(self.posterior).device
 
     @property
     def requires_grad(self) -> bool:
@@ -252,7 +271,7 @@ def _kind(what: str) -> Callable[[Any], Any]:
 
 
 # By what is drawn, a function that says with whom; the same object each time, as owners are sorted by it once.
-_KIND_OF = {what: _kind(what) for what in ("draw", "deviation", "factors")}
+_KIND_OF = {what: _kind(what) for what in ("draw", "deviation", "factors", "choice")}
 
 
 def remove_row(value: Tensor, index: int | None) -> Tensor:

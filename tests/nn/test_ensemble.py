@@ -280,3 +280,56 @@ def test_bad_requests():
         lb.bayesianize(Cells().gru, lb.DeepEnsemble(of=lb.EMP()))
     with pytest.raises(ValueError, match="'joint' is not offered for a deep ensemble"):
         lb.kl(make(of=lb.Rank1()), "joint")
+
+
+class TestAtOnce:
+    """Dense members run as batched products."""
+
+    X = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    class Choosy(nn.Module):
+        """Looks at values, which batched products do not allow."""
+
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.linear(x) if x.sum() < 1e9 else x
+
+    def model(self, net=None):
+        torch.manual_seed(0)
+        net = net or nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.LayerNorm(5), nn.Linear(5, 3))
+        return lb.bayesianize(net.double(), lb.DeepEnsemble(3))
+
+    def step(self, model):
+        calls = []
+        for module in model.member.modules():
+            module.register_forward_hook(lambda *_: calls.append(1))
+        elbo = lb.ELBO(model, 100, samples=2)
+        loss = elbo(self.X, torch.arange(6) % 3).loss
+        loss.backward()
+        return loss.detach(), [p.grad for p in model.parameters()], list(model.buffers()), len(calls)
+
+    def test_it_is_what_members_do_one_by_one(self):
+        together, in_turn = self.model(), self.model()
+        in_turn._batches = False
+        found, wanted = self.step(together), self.step(in_turn)
+        assert wanted[3] == 3 * found[3] > 0
+        torch.testing.assert_close(found[:3], wanted[:3])
+        together.eval(), in_turn.eval()
+        torch.testing.assert_close(lb.predict(together, self.X, 6).outputs, lb.predict(in_turn, self.X, 6).outputs)
+
+    def test_what_looks_at_values_runs_one_by_one(self):
+        model, other = self.model(self.Choosy()), self.model(self.Choosy())
+        other._batches = False
+        found, wanted = self.step(model), self.step(other)
+        assert model._batches is False
+        torch.testing.assert_close(found[:3], wanted[:3])
+
+    def test_members_that_are_drawn_are_not_looked_at(self):
+        drawn = [torch.tensor([k], device="meta") for k in range(3)]
+        assert self.model()._at_once((self.X,), {}, lb.current_sampling(), drawn, [[0], [1], [2]]) is None
+
+    def test_convolutions_run_one_by_one(self):
+        assert not make()._batches

@@ -35,11 +35,12 @@ def test_a_module_that_cannot_be_imported_breaks_no_other(monkeypatch, tmp_path)
     from leanbayes.reproduce import recipes as package
 
     monkeypatch.setattr(recipe, "_BROKEN", {})
-    (tmp_path / "kt_snr.py").write_text("import a_module_that_is_not_there\n")
+    monkeypatch.setitem(LEDGER, "kt-new", "a row whose recipe is broken")
+    (tmp_path / "kt_new.py").write_text("import a_module_that_is_not_there\n")
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
     assert "vn-kl" in recipe.recipes()
-    assert list(recipe.broken()) == ["kt-snr"]
-    entry = next(entry for entry in status(tmp_path) if entry["id"] == "kt-snr")
+    assert list(recipe.broken()) == ["kt-new"]
+    entry = next(entry for entry in status(tmp_path) if entry["id"] == "kt-new")
     assert entry["status"] == "broken" and "a_module_that_is_not_there" in entry["gap"]
 
 

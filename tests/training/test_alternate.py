@@ -51,9 +51,11 @@ def test_a_run_that_is_continued_is_in_the_same_phase(tmp_path):
     parts = copy.deepcopy(whole)
     config = replace(CONFIG, epochs=4)
     fit(whole, data, config, callbacks=[Alternate(shared=2)])
-    stop = lambda event: event.record["epoch"] == 2  # noqa: E731
+
+    def stop(event):
+        return event.record["epoch"] == 2
+
     fit(parts, data, config, out=tmp_path, callbacks=[Alternate(shared=2), stop])
-    (tmp_path / "x").touch()
     state = torch.load(tmp_path / "last.pt", weights_only=True)
     state["stopped"] = None
     torch.save(state, tmp_path / "last.pt")

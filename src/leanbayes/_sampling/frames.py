@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import FrameType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 
@@ -25,6 +26,8 @@ class Frame:
         of_layer: Whether it is that of one layer that is called on its own.
         runner: The Python frame that runs the pass, by which a pass is known to be over that Ctrl-C has cut short.
         root: The model that runs, whose weights can be drawn together; None where it is not known.
+        grad: Whether the pass began with gradients, which parts of it may do without.
+        joined: Posteriors that were put side by side during this pass, None in a context that outlasts it.
     """
 
     def __init__(self, rows: int | None = None, *, held: bool = False, of_layer: bool = False) -> None:
@@ -36,17 +39,21 @@ class Frame:
         self.held = held
         self.of_layer = of_layer
         self.runner: FrameType | None = None
+        self.grad = not held and torch.is_grad_enabled()
+        self.joined: dict[Any, Any] | None = None if held else {}
 
     def within(self, rows: int | None) -> Frame:
         """A frame for a call inside this one, which shares all draws; the rows are those of the outermost call."""
         inner = Frame(rows if self.held or self.of_layer else self.rows)
         inner.kept, inner.uses, inner.choices = self.kept, self.uses, self.choices
+        inner.joined = {} if self.joined is None else self.joined
+        inner.grad = inner.grad or self.grad
         return inner
 
     def copy(self) -> Frame:
         """A frame with the same entries whose later changes do not show here."""
         frame = Frame(self.rows, held=self.held, of_layer=self.of_layer)
-        frame.root = self.root
+        frame.root, frame.grad = self.root, self.grad
         frame.kept = {key: value.copy() if isinstance(value, Frame) else value for key, value in self.kept.items()}
         frame.uses = dict(self.uses)
         return frame

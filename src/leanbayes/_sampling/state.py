@@ -91,6 +91,14 @@ class Sampling:
         """This state with some fields changed."""
         return dataclasses.replace(self, **changes)
 
+    def jointly(self) -> Sampling:
+        """This state with one draw per sample for all rows, the same object for all layers of a pass."""
+        if torch.compiler.is_compiling():
+            return self.replace(joint=True)
+        if "_jointly" not in self.__dict__:
+            self.__dict__["_jointly"] = self.replace(joint=True)
+        return self.__dict__["_jointly"]
+
     def source(self, n: int) -> Sampling:
         """A state for n draws that are no part of a pass, from the same source of noise."""
         return Sampling(n=n, generator=self.generator, stream=self.stream)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from leanbayes.convert.conversions import find_conversions, join
 from leanbayes.convert.selectors import named
 from leanbayes.nn._base import Converted, ConvertedLayer
+from leanbayes.nn.layer import BayesianLayer
 from leanbayes.parameter import RandomParameter
 
 Which = str | Sequence[str] | Callable[[str, nn.Module], bool] | None
@@ -28,6 +29,17 @@ class NoisyLayer:
     name: str
     module: ConvertedLayer
     weights: dict[str, RandomParameter]
+
+    def out_axis(self, weight: RandomParameter) -> int:
+        """Axis of the output features of one of its weights."""
+        users = (part for part in self.module.modules() if isinstance(part, BayesianLayer) and part.weight is weight)
+        # The matrices that other kernels apply, as those of recurrent layers, are [out, in].
+        return next((part.op.out_axis for part in users), 0)
+
+
+def as_matrix(value: Tensor, out_axis: int) -> Tensor:
+    """A weight as a matrix of output features by everything else ``[out, rest]``, as `KTied` sees it."""
+    return value.movedim(out_axis, 0).flatten(1)
 
 
 def noisy_layers(model: nn.Module, which: Which = None) -> list[NoisyLayer]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from leanbayes.compiling.padding import pad_convolutions
 from leanbayes.compiling.rewrite import fuse_scaled_norms
 
 
@@ -24,6 +25,7 @@ class _Inductor:
 
     def __call__(self, graph_module: fx.GraphModule, inputs: list[Any]) -> Any:
         fuse_scaled_norms(graph_module)
+        pad_convolutions(graph_module)
         compile_fx = import_module("torch._inductor.compile_fx").compile_fx
         patches = {"triton.cudagraphs": True} if self.recorded else None
         return compile_fx(graph_module, inputs, config_patches=patches)

@@ -8,17 +8,19 @@ from typing import Any
 from torch import nn
 from torch.nn.utils import parametrize
 
-from leanbayes.convert.selectors import NORMS
 from leanbayes.nn import (
     AttentionLayer,
     BayesianLayer,
     BilinearLayer,
     CellLayer,
     DropoutLayer,
+    ForeignNormLayer,
     NormLayer,
     RecurrentLayer,
 )
 from leanbayes.nn._base import ConvertedLayer, Scope
+from leanbayes.nn.foreign_norm import behaviour_of, is_foreign_norm
+from leanbayes.nn.norm import TORCHS_NORMS
 from leanbayes.ops import is_transformers_conv1d
 from leanbayes.posteriors._method import Method
 
@@ -45,10 +47,22 @@ def register_conversion(*types: type[nn.Module], kind: str) -> Callable[[Convert
 
 def find_converter(module: nn.Module) -> tuple[str, Converter] | None:
     """The kind of a module and the function that converts it, None where there is none."""
+    if _is_foreign(module):
+        return "norm", _foreign_norm
     known = _registered_type(module)
     if known is not None:
         return _CONVERTERS[known]
     return ("linear", _generic) if is_transformers_conv1d(module) else None
+
+
+def _is_foreign(module: nn.Module) -> bool:
+    """Whether a module is a norm of another library, and nobody has registered its type."""
+    return is_foreign_norm(module) and not _is_contributed(_registered_type(module))
+
+
+def _is_contributed(known: type | None) -> bool:
+    """Whether the registered type of a module is none of torch's own."""
+    return known is not None and not known.__module__.startswith("torch.")
 
 
 def _registered_type(module: nn.Module) -> type | None:
@@ -63,13 +77,16 @@ def why_unservable(module: Any) -> str | None:
     if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters()):
         return "it is lazy; run the model once first"
     known = _registered_type(module)
-    if known is not None and type(module).forward is not known.forward:
+    foreign = _is_foreign(module)
+    if known is not None and not foreign and type(module).forward is not known.forward:
         return f"{type(module).__name__} defines a forward of its own"
     if type(module).__call__ is not (known or nn.Module).__call__:
         return f"{type(module).__name__} defines a __call__ of its own"
     if any("forward" in vars(part) for part in module.modules()):
         return "its forward was replaced by another one"
-    if isinstance(module, NORMS) and getattr(module, "weight", None) is None:
+    if foreign:
+        return behaviour_of(module).problem
+    if isinstance(module, TORCHS_NORMS) and getattr(module, "weight", None) is None:
         return "it has no scale and shift"
     if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
         if module.max_norm is not None:
@@ -80,7 +97,7 @@ def why_unservable(module: Any) -> str | None:
     if any(name not in parameters for name in _weight_names(module)):
         return "its weight is computed, not a parameter"
     # Who registers a type of his own knows what it holds.
-    if known is None or known.__module__.startswith("torch."):
+    if not _is_contributed(known):
         kind = "linear" if known is None else _CONVERTERS[known][0]
         plain = {*_weight_names(module), *_OTHER_NAMES.get(kind, ("bias",))}
         held = [*parameters, *dict(module.named_buffers()), *dict(module.named_children())]
@@ -164,6 +181,10 @@ def _attention(module: nn.Module, method: Method, scope: Scope, path: str, batch
 )
 def _norm(module: nn.Module, method: Method, scope: Scope, path: str, batch_dim: int | None) -> ConvertedLayer:
     return NormLayer(module, method, batch_dim=batch_dim, scope=scope, path=path)
+
+
+def _foreign_norm(module: nn.Module, method: Method, scope: Scope, path: str, batch_dim: int | None) -> ConvertedLayer:
+    return ForeignNormLayer(module, method, batch_dim=batch_dim, scope=scope, path=path)
 
 
 @register_conversion(*_NO_WEIGHT, kind="dropout")

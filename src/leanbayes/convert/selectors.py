@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.instancenorm import _InstanceNorm
 
-NORMS = (_BatchNorm, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _InstanceNorm)
+from leanbayes._checks import listed
+from leanbayes.nn.foreign_norm import is_foreign_norm
+from leanbayes.nn.norm import TORCHS_NORMS, NormLayer
+
 _MAPS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
@@ -71,6 +72,14 @@ class _Named:
         return any(fnmatchcase(name, pattern) for pattern in self.patterns)
 
 
+class _Exactly:
+    def __init__(self, names: frozenset[str]) -> None:
+        self.names = names
+
+    def __call__(self, name: str, module: nn.Module) -> bool:
+        return name in self.names
+
+
 class _Types:
     def __init__(self, kinds: tuple[type, ...]) -> None:
         self.kinds = kinds
@@ -78,6 +87,16 @@ class _Types:
     def __call__(self, name: str, module: nn.Module) -> bool:
         # A converted layer still counts as what it was converted from.
         return isinstance(getattr(module, "template", module), self.kinds)
+
+
+class _Norms:
+    def __call__(self, name: str, module: nn.Module) -> bool:
+        return _is_norm(module)
+
+
+def _is_norm(module: nn.Module) -> bool:
+    plain = getattr(module, "template", module)
+    return isinstance(plain, TORCHS_NORMS) or isinstance(module, NormLayer) or is_foreign_norm(plain)
 
 
 def named(*patterns: str) -> Selector:
@@ -88,6 +107,12 @@ def named(*patterns: str) -> Selector:
     return Selector(_Named(patterns), text, [p for p in patterns if not any(c in p for c in "*?[")])
 
 
+def exactly(names: Iterable[str]) -> Selector:
+    """The modules of these names, which are no patterns."""
+    wanted = frozenset(names)
+    return Selector(_Exactly(wanted), listed(sorted(wanted)), wanted)
+
+
 def types(*kinds: type[nn.Module]) -> Selector:
     """Modules of these types and their subclasses."""
     if not kinds or not all(isinstance(kind, type) for kind in kinds):
@@ -96,8 +121,8 @@ def types(*kinds: type[nn.Module]) -> Selector:
 
 
 def norms() -> Selector:
-    """Normalisation layers: batch, layer, RMS, group and instance norms."""
-    return Selector(_Types(NORMS), "norms()")
+    """Normalisation layers: batch, layer, RMS, group and instance norms, and what looks like one in other libraries."""
+    return Selector(_Norms(), "norms()")
 
 
 def output(model: nn.Module) -> Selector:
@@ -120,7 +145,7 @@ def output_names(model: nn.Module) -> list[str]:
     if head is None:
         for module in model.modules():
             plain = getattr(module, "template", module)
-            if isinstance(plain, NORMS):
+            if _is_norm(module):
                 head = None
             elif isinstance(plain, _MAPS) or type(plain).__name__ == "Conv1D":
                 head = module

@@ -47,6 +47,21 @@ class Call:
         """Drawn weights ``[n, *shape]``, one for all rows of a sample."""
         return _draws(self.weight, self.spec, self.zero_mean)
 
+    @property
+    def draws_copies(self) -> bool:
+        """Whether the output is always that of one of a few copies of the layer."""
+        bias = not isinstance(self.bias, RandomParameter) or self.bias.draws_copies
+        return self.weight.draws_copies and bias and not self.zero_mean and not self.op.index_input
+
+    def choice(self) -> Tensor:
+        """Which copy each sample draws ``[n]``."""
+        return self.weight.choice(self.spec.n, self.spec)
+
+    def copies(self) -> tuple[Tensor, Tensor | None]:
+        """All copies of the weight ``[K, *shape]``, and those of the bias ``[K, out]``, or a point ``[out]``."""
+        bias = self.bias.posterior.stack() if isinstance(self.bias, RandomParameter) else self.bias
+        return self.weight.posterior.stack(), bias
+
     def biases(self) -> Tensor | None:
         """The bias: a point ``[out]``, or draws ``[n, out]``."""
         if not isinstance(self.bias, RandomParameter):
@@ -123,7 +138,7 @@ def draw(name: str, call: Call) -> Tensor:
     if frame is not None:
         chosen, shared = _agreed(frame, chosen, shared, call)
     if shared and not call.spec.joint:
-        call = replace(call, spec=call.spec.replace(joint=True))
+        call = replace(call, spec=call.spec.jointly())
     return chosen.function(call)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from leanbayes import noise
-from leanbayes.estimators._written_out import flat_as
+from leanbayes.estimators._written_out import flat_as, with_shape
 from leanbayes.estimators.weight import apply_draws
 from leanbayes.ops import LinearOp
 
@@ -41,13 +41,13 @@ def forward(
     """
     # All have the dtype that they are to be computed in.
     with noise.exact_products(x.device):
-        viewed = x.view(shape)
+        viewed = with_shape(x, shape)
         signed = viewed if s_in is None else op.scale(viewed, s_in, batch_dim)
         z = apply_draws(op, signed, deviation, bias_deviation, batch_dim)
         factor = None if s_out is None else op.spread(s_out, z, batch_dim)
         if mean is None:
             return z if factor is None else z * factor
-        y = op(x, mean, bias).view(z.shape)
+        y = with_shape(op(x, mean, bias), z.shape)
         return y + z if factor is None else torch.addcmul(y, z, factor)
 
 
@@ -87,7 +87,7 @@ class FlipoutFunction(torch.autograd.Function):
         op, axis = ctx.op, ctx.batch_dim
         _, _, _, wants_x, wants_mean, wants_deviation, wants_bias, wants_bias_deviation, _, _ = ctx.needs_input_grad
         with noise.exact_products(grad.device):
-            viewed = x.view(ctx.shape)
+            viewed = with_shape(x, ctx.shape)
             signs = None if s_in is None else op.spread(s_in, viewed, axis)
             # In another order than `scale` has, lest a compiler finds it to be that of the forward pass and keeps it.
             signed = viewed if signs is None else signs * viewed
@@ -101,7 +101,7 @@ class FlipoutFunction(torch.autograd.Function):
                 None,
                 None,
                 None,
-                None if grad_x is None else _input_gradient(from_mean, grad_x, signs).reshape(x.shape),
+                None if grad_x is None else flat_as(op, x, _input_gradient(from_mean, grad_x, signs)),
                 d_mean,
                 d_deviation,
                 op.bias_gradient(grad) if wants_bias else None,
@@ -114,5 +114,5 @@ class FlipoutFunction(torch.autograd.Function):
 def _input_gradient(from_mean: Tensor | None, from_deviation: Tensor, signs: Tensor | None) -> Tensor:
     if from_mean is None:
         return from_deviation if signs is None else from_deviation * signs
-    from_mean = from_mean.view(from_deviation.shape)
+    from_mean = with_shape(from_mean, from_deviation.shape)
     return from_mean + from_deviation if signs is None else torch.addcmul(from_mean, from_deviation, signs)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from leanbayes import noise
-from leanbayes.estimators._written_out import flat_as
+from leanbayes.estimators._written_out import flat_as, with_shape
+from leanbayes.kernels._autograd import direct
 from leanbayes.kernels.local_epilogue import FLOOR, epilogue, local_epilogue, slope_of
 from leanbayes.ops import LinearOp
 
@@ -45,12 +46,12 @@ def draw_output(
     if source.keys is None:
         assert source.eps is not None
         return epilogue(mean, var, source.eps, setting.dtype, with_slope)
-    axis = setting.batch_dim
+    axis, run = setting.batch_dim, direct(local_epilogue)
     if not setting.by_sample or axis == 0:
-        return local_epilogue(mean, var, source.keys, setting.dtype, with_slope)
+        return run(mean, var, source.keys, setting.dtype, with_slope)
     # A sample's noise is counted in its own memory, which must then not depend on how many samples there are.
     mean = None if mean is None else mean.movedim(axis, 0).contiguous()
-    y, slopes = local_epilogue(mean, var.movedim(axis, 0).contiguous(), source.keys, setting.dtype, with_slope)
+    y, slopes = run(mean, var.movedim(axis, 0).contiguous(), source.keys, setting.dtype, with_slope)
     return y.movedim(0, axis), slopes.movedim(0, axis) if with_slope else slopes
 
 
@@ -68,8 +69,8 @@ def forward(
     op = setting.op
     # All have the dtype that they are to be computed in.
     with noise.exact_products(x.device):
-        y = None if mean is None else op(x, mean, bias_mean).view(setting.shape)
-        variance = op(op.square(x.to(var.dtype)), var, bias_var).view(setting.shape)
+        y = None if mean is None else with_shape(op(x, mean, bias_mean), setting.shape)
+        variance = with_shape(op(op.square(x.to(var.dtype)), var, bias_var), setting.shape)
     return draw_output(y, variance, source, setting, with_slope)
 
 

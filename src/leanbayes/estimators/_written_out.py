@@ -6,10 +6,12 @@ to be kept, in the precision of the products, and the other one is computed agai
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
+from leanbayes.kernels._autograd import reverse_mode_alone
 from leanbayes.ops import LinearOp
 
 
@@ -19,13 +21,6 @@ def writes_gradients(op: LinearOp, x: Tensor) -> bool:
         return False
     # Not `is_exporting()`, which compilers before torch 2.13 take for true in all that they trace.
     return reverse_mode_alone() and not torch.compiler._is_exporting_flag
-
-
-def reverse_mode_alone() -> bool:
-    """Whether there are neither tangents nor the transformations of `torch.func`, for which rules would be missing."""
-    if torch.compiler.is_compiling():
-        return True
-    return forward_ad._current_level < 0 and not torch._C._are_functorch_transforms_active()
 
 
 def wants_gradients(*values: Tensor | None) -> bool:
@@ -42,6 +37,11 @@ def to_keep(op: LinearOp, x: Tensor) -> Tensor:
 def flat_as(op: LinearOp, x: Tensor, value: Tensor) -> Tensor:
     """An output or its gradient, flat where the input is."""
     return value if value.dim() == x.dim() else op.flat(value)
+
+
+def with_shape(value: Tensor, shape: Sequence[int]) -> Tensor:
+    """A tensor that may be flat in its own shape."""
+    return value if value.dim() == len(shape) else value.view(shape)
 
 
 def autocast_dtype(x: Tensor) -> torch.dtype | None:

@@ -14,11 +14,11 @@ from leanbayes.estimators._local_function import LocalFunction, Setting, Source,
 from leanbayes.estimators._written_out import (
     autocast_dtype,
     cast,
-    reverse_mode_alone,
     to_keep,
     wants_gradients,
     writes_gradients,
 )
+from leanbayes.kernels._autograd import reverse_mode_alone
 from leanbayes.kernels._dispatch import fused
 from leanbayes.ops import LinearOp
 from leanbayes.parameter import RandomParameter
@@ -83,7 +83,8 @@ def _source(call: Call, shape: Sequence[int], like: Tensor) -> Source:
         return Source(None, noise.keys(1 if call.spec.streams is None else call.spec.n, like, call.spec))
     axis = call.batch_dim
     rows = (shape[axis], *shape[:axis], *shape[axis + 1 :])
-    return Source(noise.normal(rows, like, call.spec).movedim(0, axis), None)
+    eps = noise.normal(rows, like, call.spec)
+    return Source(eps.movedim(0, axis) if axis else eps, None)
 
 
 def _bias_moments(bias: RandomParameter | Tensor | None, zero_mean: bool) -> tuple[Tensor | None, Tensor | None]:

@@ -6,6 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
+
+
+def reverse_mode_alone() -> bool:
+    """Whether there are neither tangents nor the transformations of `torch.func`, for which rules would be missing."""
+    if torch.compiler.is_compiling():
+        return True
+    return forward_ad._current_level < 0 and not torch._C._are_functorch_transforms_active()
 
 
 def first_order_only(op: Any) -> Any:
@@ -21,7 +29,7 @@ def first_order_only(op: Any) -> Any:
 
 
 def direct(op: Any) -> Callable[..., Any]:
-    """What an op that computes gradients runs: the op itself where it is traced or may be differentiated again.
+    """What an op runs that autograd does not see into: the op itself where it is traced or may be differentiated.
 
     Elsewhere its function, as the way through torch's dispatcher takes longer than a small kernel.
     """

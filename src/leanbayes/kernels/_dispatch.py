@@ -23,4 +23,6 @@ def fused(x: Tensor) -> bool:
     """Whether kernels can work on a tensor; ``LEANBAYES_KERNELS=0`` in the environment turns all of them off."""
     if _SWITCHED_OFF or not _INSTALLED or x.dtype == torch.float64:
         return False
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        return False  # for which they have no rules
     return x.is_cuda or _INTERPRETED

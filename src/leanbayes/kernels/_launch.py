@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -52,22 +53,24 @@ class Tiles:
         self.count = self.row_tiles * self.column_tiles
         self.warps = min(max(self.rows * self.columns // 512, 1), 8)
 
-    def arguments(self) -> dict[str, Any]:
-        """Arguments of all kernels that go through the matrix."""
-        layout = self.layout
-        return {
+        # Of all kernels that go through the matrix.
+        self.arguments: dict[str, Any] = {
             "rows": layout.rows,
             "columns": layout.columns,
             "row_stride": layout.row_stride,
             "run": layout.run,
             "run_stride": layout.run_stride,
             "period": layout.period,
-            "RANK": self.rank,
+            "RANK": rank,
             "SPLIT": layout.run < layout.columns,
             "ROTATED": layout.period > 1,
             "ROWS": self.rows,
             "COLUMNS": self.columns,
         }
+
+
+# They follow from the layout, and every launch asks for them.
+tiles_of = functools.cache(Tiles)
 
 
 def rows_and_columns(layout: MatrixLayout, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -47,8 +47,21 @@ class MatrixLayout:
         return i * self.row_stride + (j // self.run) * self.run_stride + j % self.run
 
 
+# By shape, strides and axis: every draw and every gradient asks for them.
+_LAYOUTS: dict[tuple[tuple[int, ...], tuple[int, ...], int], MatrixLayout | None] = {}
+
+
 def matrix_layout(shape: Sequence[int], stride: Sequence[int], out_axis: int) -> MatrixLayout | None:
     """The layout of a weight, None where its memory has gaps or an order that the kernels do not know."""
+    if torch.compiler.is_compiling():
+        return _find_layout(shape, stride, out_axis)
+    key = (tuple(shape), tuple(stride), out_axis)
+    if key not in _LAYOUTS:
+        _LAYOUTS[key] = _find_layout(shape, stride, out_axis)
+    return _LAYOUTS[key]
+
+
+def _find_layout(shape: Sequence[int], stride: Sequence[int], out_axis: int) -> MatrixLayout | None:
     out, size = shape[out_axis], math.prod(shape)
     order = memory_order(shape, stride)
     if order is None or not 0 < size <= MOST_ELEMENTS:

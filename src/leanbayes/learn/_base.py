@@ -24,6 +24,7 @@ from leanbayes.objectives import ELBO
 from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.posteriors import MeanField
 from leanbayes.posteriors._method import Method
+from leanbayes.training.capture import capture
 
 Array = NDArray[Any]
 
@@ -129,16 +130,14 @@ class BayesEstimator(BaseEstimator):
         epochs, curve = int(self.epochs), []
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs)
         elbo.train()
+        step = capture(elbo, optimiser, compile=False)  # recorded on a GPU
         for epoch in range(epochs):
-            total = 0.0
+            total = torch.zeros((), dtype=torch.float64, device="cpu" if inputs.device.type == "mps" else inputs.device)
             for batch in torch.randperm(len(inputs), generator=order).to(inputs.device).split(int(self.batch_size)):
-                loss = elbo(inputs[batch], targets[batch], weights=counts[batch]).loss
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
-                total += loss.item() * len(batch)
+                loss = step(inputs[batch], targets[batch], weights=counts[batch]).loss
+                total += loss.detach().to(total) * len(batch)
             schedule.step()
-            curve.append(total / len(inputs))
+            curve.append(float(total) / len(inputs))
             if self.verbose:
                 print(f"epoch {epoch + 1}/{epochs}: loss {curve[-1]:.4f}")
         return curve

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,13 +22,16 @@ from leanbayes._sampling import (
     using,
 )
 from leanbayes.groups import ComponentGroup
-from leanbayes.nn._base import Converted, as_trained, skeleton
+from leanbayes.nn._base import as_trained
 from leanbayes.nn._replica import apply_with, replica
+from leanbayes.nn._stacked import Stacked, run_side_by_side
 from leanbayes.ops import rows_per_sample
 from leanbayes.posteriors._method import Method
 
+_DENSE = (nn.Linear, nn.BatchNorm1d, nn.LayerNorm, nn.PReLU)
 
-class Ensemble(Converted):
+
+class Ensemble(Stacked):
     """K members as one stacked model: every parameter and buffer of `member` has a leading axis K.
 
     Stacking keeps all members in every step's graph, so that none is an unused parameter.
@@ -39,51 +41,16 @@ class Ensemble(Converted):
         method: The method that they come from, such as `DeepEnsemble`.
     """
 
-    answers_for_parts = True
-
     def __init__(self, members: list[nn.Module], method: Method) -> None:
-        super().__init__()
+        super().__init__(members)
         self.method = method
         self.group = ComponentGroup(len(members), "the ensemble", routes=True)
-        stacked = copy.deepcopy(members[0])
-        for name, parameter in dict(stacked.named_parameters()).items():
-            values = torch.stack([m.get_parameter(name).detach() for m in members])
-            replace_everywhere(stacked, parameter, nn.Parameter(values, parameter.requires_grad))
-        for name, buffer in dict(stacked.named_buffers()).items():
-            replace_everywhere(stacked, buffer, torch.stack([m.get_buffer(name) for m in members]))
-        self.member = stacked
-        self.train(members[0].training)
+        self._batches = all(isinstance(module, _DENSE) for module in members[0].modules() if _holds_tensors(module))
 
     @property
     def components(self) -> int:
         """Number of members."""
         return self.group.components
-
-    def plain_view(self) -> nn.Module:
-        """See `Converted`."""
-        return self.member.plain_view() if isinstance(self.member, Converted) else self.member
-
-    def inner_model(self) -> nn.Module:
-        """See `Converted`."""
-        return self.member
-
-    def plain_member(self) -> nn.Module:
-        """See `Converted`; its parameters hold no memory."""
-        member = skeleton(self.member)
-        for parameter in list(member.parameters()):
-            replace_everywhere(member, parameter, nn.Parameter(parameter[0].detach(), parameter.requires_grad))
-        for buffer in list(member.buffers()):
-            replace_everywhere(member, buffer, buffer[0])
-        return member
-
-    @property
-    def needs_two_draws(self) -> bool:
-        """Whether training a member compares two draws."""
-        return any(owner.needs_two_draws for owner in owners(self.member, "needs_two_draws"))
-
-    def draws_noise(self) -> bool:
-        """Whether draws of one member differ."""
-        return any(owner.draws_noise() for owner in owners(self.member, "draws_noise"))
 
     def component_parts(self) -> list[tuple[ComponentGroup, list[Any]]]:
         """The index of the members, with those that there are inside a member."""
@@ -104,30 +71,26 @@ class Ensemble(Converted):
         total = torch.stack(terms)
         return [total.sum() if mixture == "sum" else total.mean()]
 
-    def values(self, member: int | Tensor, whole_gradients: bool = False) -> dict[str, Tensor]:
+    def values(self, member: int | Tensor | None, whole_gradients: bool = False) -> dict[str, Tensor]:
         """Parameters and buffers of one member, for each place that holds one.
 
-        A tied tensor has several names, but a module in two places has one: torch would not put its own tensors back.
-
         Args:
-            member: Its number, or a tensor ``[1]`` that holds it.
+            member: Its number, or a tensor ``[1]`` that holds it; None for all members ``[K, ...]``.
             whole_gradients: Whether gradients are multiplied by the number of members: a loss that is averaged over
                 them would else give each a share of the gradient that it would have as a network of its own.
         """
         values: dict[str, Tensor] = {}
         picked: dict[Tensor, Tensor] = {}
-        for path, module in self.member.named_modules():
-            for name, stacked in (*module._parameters.items(), *module._buffers.items()):
-                if stacked is None:
-                    continue
-                if stacked not in picked:
-                    value = _slice(stacked, member)
-                    if self.training and name in module._buffers:
-                        value = value.clone()  # moved by the pass, and kept when it is over
-                    if whole_gradients and value.requires_grad:
-                        value = _ScaledGradient.apply(value, self.components)
-                    picked[stacked] = as_trained(value, stacked.requires_grad)  # pyright: ignore[reportArgumentType]
-                values[f"{path}.{name}" if path else name] = picked[stacked]
+        buffers = set(self.member.buffers())
+        for name, stacked in self.tensors().items():
+            if stacked not in picked:
+                value = stacked if member is None else _slice(stacked, member)
+                if self.training and stacked in buffers:
+                    value = value.clone()  # moved by the pass, and kept when it is over
+                if whole_gradients and value.requires_grad:
+                    value = _ScaledGradient.apply(value, self.components)
+                picked[stacked] = as_trained(value, stacked.requires_grad)  # pyright: ignore[reportArgumentType]
+            values[name] = picked[stacked]
         return values
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -139,21 +102,51 @@ class Ensemble(Converted):
         if rows is not None:
             return self._per_row(args, kwargs, spec, rows)
         members, groups = self._members(spec)
-        outputs = [
-            self._run(
-                member,
-                pick_samples(args, spec.n, samples, spec.batch_dim) if len(groups) > 1 else args,
-                pick_samples(kwargs, spec.n, samples, spec.batch_dim) if len(groups) > 1 else kwargs,
-                _inner(spec, samples),
-                (tuple(samples), _share(spec.n, len(samples))),
-            )
-            for member, samples in zip(members, groups)
-        ]
-        for member, samples in zip(members, groups):
-            self._pass_on_choices(member, tuple(samples), spec.n)
+        outputs = self._at_once(args, kwargs, spec, members, groups)
+        if outputs is None:
+            outputs = [
+                self._run(
+                    member,
+                    pick_samples(args, spec.n, samples, spec.batch_dim) if len(groups) > 1 else args,
+                    pick_samples(kwargs, spec.n, samples, spec.batch_dim) if len(groups) > 1 else kwargs,
+                    _inner(spec, samples),
+                    (tuple(samples), _share(spec.n, len(samples))),
+                )
+                for member, samples in zip(members, groups)
+            ]
+            for member, samples in zip(members, groups):
+                self._pass_on_choices(member, tuple(samples), spec.n)
         if len(outputs) == 1:
             return outputs[0]
         return join_rows(outputs, spec.batch_dim, [s for samples in groups for s in samples])
+
+    def _at_once(
+        self, args: Any, kwargs: Any, spec: Sampling, members: Sequence[int | Tensor], groups: list[list[int]]
+    ) -> list[Tensor] | None:
+        """The members' outputs from batched products, None where they have to run one by one.
+
+        It pays for dense layers, which are small; one by one is how members run that draw noise, whose seeds differ.
+        """
+        if torch.compiler.is_compiling() or not self._batches or self.draws_noise():
+            return None
+        alone = len(args) == 1 and isinstance(args[0], Tensor) and not kwargs and spec.batch_dim == 0
+        known = all(isinstance(member, int) for member in members)  # numbers on a GPU are not looked at
+        if not alone or not known or list(members) != list(range(self.components)):
+            return None
+        if len({len(samples) for samples in groups}) > 1:
+            return None
+        x = torch.stack([pick_samples(args[0], spec.n, samples, 0) for samples in groups])
+        values = self.values(None, spec.whole_gradients)
+        try:
+            outputs = run_side_by_side(self.member, values, x, _inner(spec, groups[0]))
+        except Exception:  # the forward of a model may do anything; what is wrong with it shows one by one
+            self._batches = False
+            return None
+        if self.training:
+            with torch.no_grad():
+                for name, buffer in self.member.named_buffers():
+                    buffer.copy_(values[name])
+        return list(outputs.unbind(0)) if isinstance(outputs, Tensor) else None
 
     def _pass_on_choices(self, member: int | Tensor, samples: tuple[int, ...], n: int) -> None:
         """Tell the pass how probable it was what the layers of a member have chosen for its samples."""
@@ -266,13 +259,7 @@ class Ensemble(Converted):
         """A copy of member k on its own."""
         if not 0 <= k < self.components:
             raise ValueError(f"component={k} does not exist; there are {self.components} members, counted from 0")
-        module = copy.deepcopy(self.member)
-        values = self.values(k)
-        for name, parameter in dict(module.named_parameters()).items():
-            replace_everywhere(module, parameter, nn.Parameter(values[name].detach().clone(), parameter.requires_grad))
-        for name, buffer in dict(module.named_buffers()).items():
-            replace_everywhere(module, buffer, values[name].detach().clone())
-        return module
+        return self.copy_of(k)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         # A plain checkpoint goes to every member.
@@ -288,6 +275,10 @@ class Ensemble(Converted):
             for name in incompatible.unexpected_keys:
                 state_dict[prefix + name] = plain[name]
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+def _holds_tensors(module: nn.Module) -> bool:
+    return any(tensor is not None for tensor in (*module._parameters.values(), *module._buffers.values()))
 
 
 class _ScaledGradient(torch.autograd.Function):
@@ -337,12 +328,3 @@ def _taken(given: Assigned, samples: Sequence[int], rows: Tensor | None) -> Assi
         return Assigned(index, cycle=(first * count, count))
     rising = all(k == first + i for i, k in enumerate(index))
     return Assigned(index, cycle=(first, 1) if rising else None)
-
-
-def replace_everywhere(model: nn.Module, old: Tensor, new: Tensor) -> None:
-    """Put a parameter or buffer in the place of another under all its names, so that tied ones stay tied."""
-    for module in model.modules():
-        for tensors in (module._parameters, module._buffers):
-            for name, tensor in tensors.items():
-                if tensor is old:
-                    tensors[name] = new  # pyright: ignore[reportArgumentType]

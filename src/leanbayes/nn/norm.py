@@ -17,6 +17,8 @@ from leanbayes.ops import expand_rows
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._method import Method
 
+TORCHS_NORMS = (_BatchNorm, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _InstanceNorm)
+
 
 class NormLayer(ConvertedLayer):
     """A norm without its own scale and shift, followed by drawn ones.
@@ -39,6 +41,21 @@ class NormLayer(ConvertedLayer):
         path: str = "",
     ) -> None:
         super().__init__(template, method, path, batch_dim)
+        self._prepare(template)
+        scope = scope or Scope()
+        weight: Any = template.weight
+        self.weight = self.make_random(weight, None, scope)
+        self.axes = weight.dim()  # of a scale
+        bias: Any = getattr(template, "bias", None)
+        self.bias = self.make_bias(bias, 1, scope)
+        # Settings that other code may read off a norm.
+        for name, value in vars(template).items():
+            plain = isinstance(value, (int, float, str, tuple)) or value is None
+            if plain and not name.startswith("_") and not hasattr(self, name):
+                setattr(self, name, value)
+
+    def _prepare(self, template: nn.Module) -> None:
+        """Set `core`, the norm to be called with drawn parameters, and `trailing`: whether its last axes have them."""
         core: Any = copy.deepcopy(self.template)
         core._parameters = {name: None for name in template._parameters}
         core._buffers = dict(template._buffers)
@@ -46,14 +63,6 @@ class NormLayer(ConvertedLayer):
         self.trailing = isinstance(template, (nn.LayerNorm, nn.RMSNorm))
         setattr(core, "elementwise_affine" if self.trailing else "affine", False)
         self.core = core
-        scope = scope or Scope()
-        weight: Any = template.weight
-        self.weight = self.make_random(weight, None, scope)
-        bias: Any = getattr(template, "bias", None)
-        self.bias = self.make_bias(bias, 1, scope)
-        for name in ("eps", "momentum", "num_features", "normalized_shape", "num_groups", "num_channels"):
-            if hasattr(template, name):
-                setattr(self, name, getattr(template, name))
 
     def plain_names(self) -> dict[str, str]:
         """See `ConvertedLayer`."""
@@ -79,18 +88,19 @@ class NormLayer(ConvertedLayer):
             with own_frame():
                 scale, shift = self._draw(x, spec)
         scale, shift = self._for_all_rows(scale), self._for_all_rows(shift)
-        if scale.dim() == self.weight.dim() and (shift is None or shift.dim() == scale.dim()):
+        if scale.dim() == self.axes and (shift is None or shift.dim() == self.axes):
             # One scale for all rows: the plain norm's own kernel, with parameters of the dtype that it knows.
-            values = {"weight": scale.to(self.weight.dtype)}
+            dtype = self.weight.dtype
+            values = {"weight": scale.to(dtype)}
             if shift is not None:
-                values["bias"] = shift.to(self.weight.dtype)
+                values["bias"] = shift.to(dtype)
             return call_leaf(self.core, values, x)
         return self._by_rows(x, scale, shift, spec)
 
     def _for_all_rows(self, values: Any) -> Any:
         """``[*shape]`` where one draw ``[1, *shape]`` serves all rows."""
-        if isinstance(values, Tensor) and values.dim() > self.weight.dim() and values.shape[0] == 1:
-            return values[0]
+        if isinstance(values, Tensor) and values.dim() > self.axes and values.shape[0] == 1:
+            return values.squeeze(0)  # not `[0]`, whose gradient is a copy
         return values
 
     def _by_rows(self, x: Tensor, scale: Tensor, shift: Tensor | None, spec: Sampling) -> Tensor:
@@ -121,34 +131,34 @@ class NormLayer(ConvertedLayer):
         return "weight" if wanted == "auto" else wanted
 
     def _draw(self, x: Tensor, spec: Sampling) -> tuple[Tensor, Tensor | None]:
-        posterior: Any = self.weight.posterior
-        rows = x.shape[self.rows_axis(x, spec)]
-        wanted = spec.estimator or self.method.wanted_estimator
+        weight, bias = self.weight, self.bias
         zero_mean = self.draws_zero_mean(spec)
-        by_example = wanted == "example" and "copies" in posterior.offers and not zero_mean
-        if by_example and not spec.joint and not self.shares_draws(rows):
-            choice = posterior.group.row_choice(rows, posterior.copies, spec)
-            bias: Any = self.bias.posterior if isinstance(self.bias, RandomParameter) else None
-            return posterior.take(choice, spec), None if bias is None else bias.take(choice, spec)
+        if not zero_mean and (spec.estimator or self.method.wanted_estimator) == "example":
+            posterior: Any = weight.posterior
+            rows = x.shape[self.rows_axis(x, spec)]
+            if "copies" in posterior.offers and not spec.joint and not self.shares_draws(rows):
+                choice = posterior.group.row_choice(rows, posterior.copies, spec)
+                of_bias: Any = bias.posterior if isinstance(bias, RandomParameter) else None
+                return posterior.take(choice, spec), None if of_bias is None else of_bias.take(choice, spec)
         if zero_mean:
-            shift = self.bias.deviation(spec.n, spec) if isinstance(self.bias, RandomParameter) else self.bias
-            return self.weight.deviation(spec.n, spec), shift
-        shift = self.bias.rsample(spec.n, spec) if isinstance(self.bias, RandomParameter) else self.bias
-        return self.weight.rsample(spec.n, spec), shift
+            shift = bias.deviation(spec.n, spec) if isinstance(bias, RandomParameter) else bias
+            return weight.deviation(spec.n, spec), shift
+        shift = bias.rsample(spec.n, spec) if isinstance(bias, RandomParameter) else bias
+        return weight.rsample(spec.n, spec), shift
 
     def _batched(self, x: Tensor) -> bool:
         if self.trailing:
-            return x.dim() > self.weight.dim()
+            return x.dim() > self.axes
         return not isinstance(self.core, _InstanceNorm) or x.dim() != self.core._get_no_batch_dim()
 
     def rows_axis(self, x: Tensor, spec: Sampling) -> int:
         """See `ConvertedLayer`; norms over channels have the rows in front."""
         axis = spec.batch_dim if self.batch_dim is None else self.batch_dim
-        return axis if self.trailing and x.dim() > axis + self.weight.dim() else 0
+        return axis if self.trailing and x.dim() > axis + self.axes else 0
 
     def _spread(self, values: Tensor, y: Tensor, spec: Sampling) -> Tensor:
         """View ``[*shape]`` or ``[rows or samples, *shape]`` so that it broadcasts with y."""
-        if values.dim() == self.weight.dim():
+        if values.dim() == self.axes:
             return values if self.trailing else values.view(-1, *(1,) * (y.dim() - 2))
         axis = self.rows_axis(y, spec)
         rows = expand_rows(values, y.shape[axis])

@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from leanbayes._components import balanced, in_turn, mixture_parts, per_row
+from leanbayes._components import every_component, mixture_parts, per_row
 from leanbayes._inputs import call, check_no_nan, output_tensor, rows
 from leanbayes._kl import kl
-from leanbayes._owners import owners
+from leanbayes._owners import owners, settled
 from leanbayes._sampling import Sampling, Stream, current_frame, current_sampling, fold, one_pass
 from leanbayes.objectives.likelihoods import Categorical, Likelihood
 from leanbayes.objectives.steps import StepCounter, stop_looking
@@ -176,17 +176,15 @@ class ELBO(nn.Module):
         state = state.replace(whole_gradients=True)
         if not self.tile and state.mean is not True:
             return state.replace(n=samples, assigned=per_row(parts, samples * batch, like, state))
-        n = samples * max(part.points for part in parts)
-        if len(parts) == 1:
-            return state.replace(n=n, assigned=in_turn(parts, n))
-        return state.replace(n=n, assigned=balanced(parts, n, like, state))
+        return every_component(parts, samples, like, state)
 
     def _run(self, x: Any, state: Sampling, batch: int) -> _Passed:
-        spec = self._layout(_apart_from_other_ranks(state), batch)
-        with one_pass(spec, spec.n * batch, self.model):
-            output = output_tensor(call(self.model, fold(x, spec.n, state.batch_dim)))
-            frame = current_frame()
-            divergence = kl(self.model, self.mixture)
+        with settled(self.model):
+            spec = self._layout(_apart_from_other_ranks(state), batch)
+            with one_pass(spec, spec.n * batch, self.model):
+                output = output_tensor(call(self.model, fold(x, spec.n, state.batch_dim)))
+                frame = current_frame()
+                divergence = kl(self.model, self.mixture)
         outputs = _split_rows(output, spec.n, batch, state.batch_dim)
         return _Passed(outputs, divergence, [] if frame is None else frame.choices)
 

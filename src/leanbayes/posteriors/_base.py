@@ -61,6 +61,7 @@ class Posterior(nn.Module, ABC):
         elementwise: Whether all its parameters have the shape of the tensor and meet element by element, so that
             several of its kind can be seen as one. Said by each class for itself.
         stacked_axes: Axes of its parameters in front of those of the tensor.
+        draws_copies: Whether every draw is one of a few copies as it stands, see `stack` and `choice`.
     """
 
     offers: frozenset[str] = frozenset({"draws"})
@@ -74,6 +75,7 @@ class Posterior(nn.Module, ABC):
     op: Any = None  # a `LinearOp`
     elementwise: ClassVar[bool] = False
     stacked_axes: ClassVar[int] = 0
+    draws_copies: bool = False
 
     @property
     @abstractmethod
@@ -95,6 +97,14 @@ class Posterior(nn.Module, ABC):
     def deviation(self, n: int, spec: Sampling) -> Tensor:
         """Draws less the mean: ``[n, *shape]``."""
         return self.rsample(n, spec) - self.mean()
+
+    def stack(self) -> Tensor:
+        """All copies ``[K, *shape]``, where a draw is one of them."""
+        raise NotImplementedError(f"{type(self).__name__} is not made of copies")
+
+    def choice(self, n: int, spec: Sampling) -> Tensor:
+        """Which copy each of n draws is ``[n]``."""
+        raise NotImplementedError(f"{type(self).__name__} is not made of copies")
 
     def moments(self) -> Moments:
         """Mean and variance of the elements, where they are independent."""
@@ -145,17 +155,28 @@ class Posterior(nn.Module, ABC):
         """What it has in common with those that it can be joined with to one posterior; None where with none."""
         if not vars(type(self)).get("elementwise"):  # a subclass may have other parameters
             return None
-        first = next(self.parameters())
+        first = first_parameter(self)
         return (type(self), first.dtype, first.device) if first.numel() <= LARGE else None
 
     def together_key(self, what: str) -> tuple[Any, ...] | None:
-        """What it has in common with those whose draws, "draw" or "factors", are made in one go; None where alone."""
+        """What it has in common with those that are drawn in one go: "draw", "choice", "factors"; None where alone."""
         return None
 
     @classmethod
     def draw_together(cls, parts: list[Any], what: str, n: int, spec: Sampling) -> list[Any]:
-        """The draws of several posteriors with one `together_key`, each as if it were drawn alone."""
+        """The draws of several posteriors with one `together_key`, each as if it were drawn alone.
+
+        None stands for one that is better drawn on its own.
+        """
         raise NotImplementedError
+
+
+def first_parameter(posterior: nn.Module) -> Tensor:
+    """The first of `parameters()`, found quicker where it is the posterior's own."""
+    for value in posterior._parameters.values():
+        if value is not None:
+            return value
+    return next(posterior.parameters())
 
 
 def inverse_softplus(value: Tensor) -> Tensor:

@@ -43,12 +43,16 @@ class Divergence(NamedTuple):
         prior: The bound prior.
         constant: Overrides `StudentT.constant`.
         share: Factor of the divergence.
+        part: What it is of a larger posterior whose parts are drawn each with those of other layers.
+        stacked_axes: Axes of its parameters in front of those of the tensor, None for the posterior's own.
     """
 
     posterior: Posterior
     prior: Prior | None
     constant: bool | None = None
     share: float = 1.0
+    part: str = ""
+    stacked_axes: int | None = None
 
     def value(self) -> Tensor:
         """The term."""
@@ -62,7 +66,7 @@ class Divergence(NamedTuple):
         if kind is None or self.prior is None or isinstance(self.prior, nn.Module):
             return None
         closed_form = find_kl(type(self.posterior), type(self.prior)) is not None
-        return (*kind, self.prior, self.constant, self.share) if closed_form else None
+        return (*kind, self.prior, self.constant, self.share, self.part) if closed_form else None
 
 
 def register_kl(q: type, p: type) -> Callable[[KLFunction], KLFunction]:

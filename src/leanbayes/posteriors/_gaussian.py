@@ -35,7 +35,8 @@ class GaussianPosterior(Elementwise):
 
     def std(self) -> Tensor:
         """Standard deviation of each element."""
-        return self.scale().expand(self.shape)
+        scale = self.scale()
+        return scale if scale.shape == self.shape else scale.expand(self.shape)
 
     def rsample(self, n: int, spec: Sampling) -> Tensor:
         """See `Posterior`."""

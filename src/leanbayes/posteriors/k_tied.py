@@ -59,7 +59,9 @@ class KTiedPosterior(GaussianPosterior):
         matrix = _product(full_precision(self.log_u).exp(), full_precision(self.log_v).exp())
         shape = list(self.loc.shape)
         out = shape.pop(self.out_axis)
-        return matrix.view(out, *shape).movedim(0, self.out_axis)
+        if len(shape) != 1:
+            matrix = matrix.view(out, *shape)
+        return matrix.movedim(0, self.out_axis) if self.out_axis else matrix
 
     def fits_kernels(self) -> bool:
         """See `GaussianPosterior`; a subclass may compute something else."""

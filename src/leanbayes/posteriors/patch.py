@@ -21,8 +21,27 @@ from leanbayes.posteriors._joined import joined_for, pieces
 from leanbayes.posteriors._learned_choice import LearnedChoice, counts
 from leanbayes.priors import NormalPrior
 
-# Elements from which on a parameter is worth a kernel of its own.
-_FEWEST = 4096
+# Elements from which on the choice of a copy for each is worth a kernel: of fewer, as all norms of a network together
+# have, compilers make part of what uses them.
+_FEWEST = 2**18
+# Elements up to which copies are gathered together.
+_SMALL = 4096
+
+
+class FoundProbs(nn.Module):
+    """Mixing probabilities that were found after training, in the place of those that a method gave.
+
+    A module of its own: a model that has it consists of other modules, which is how caches know that it has changed.
+
+    Args:
+        log_probs: Their logarithms ``[K]``.
+    """
+
+    log_probs: Tensor
+
+    def __init__(self, log_probs: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("log_probs", log_probs)
 
 
 class PatchGroup(ComponentGroup):
@@ -41,14 +60,34 @@ class PatchGroup(ComponentGroup):
         super().__init__(components, "the patched layer", learn_mixing)
         self.per_element = per_element
         self.mixing = mixing
+        self.found: FoundProbs | None = None
         # How many indices there are, where not one for the layer.
         self.elements = 0
 
     def log_probs(self, like: Tensor) -> Tensor:
         """See `ComponentGroup`."""
+        if self.found is not None:
+            return self.found.log_probs.to(like.device, noise.compute_dtype(like.dtype)).log_softmax(0)
         if self.mixing is None:
             return super().log_probs(like)
         return torch.tensor(self.mixing, dtype=noise.compute_dtype(like.dtype), device=like.device).log()
+
+    @torch.no_grad()
+    def set_probs_(self, probs: Tensor) -> None:
+        """Mix by other probabilities ``[K]`` from now on; those that are learned go on from there."""
+        log_probs = full_precision(probs).log()
+        if self.logits is not None:
+            self.logits.copy_(log_probs)
+        elif self.found is not None:
+            self.found.log_probs.copy_(log_probs)
+        else:
+            self.found = FoundProbs(log_probs)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        log_probs = state_dict.get(f"{prefix}found.log_probs")
+        if isinstance(log_probs, Tensor) and self.found is None:
+            self.found = FoundProbs(torch.zeros_like(log_probs))
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def given_rows(self, spec: Sampling) -> None:
         """See `ComponentGroup`; what is said of the rows is said of the model's shared index, not of a layer's own."""
@@ -68,8 +107,9 @@ class PatchGroup(ComponentGroup):
     def kl_terms(self, mixture: str, constant: bool | None) -> list[Any]:
         """Minus the entropy of all indices: one for the layer, or one per element (none where nothing is patched)."""
         count = self.elements if self.per_element else min(self.elements, 1)
-        if self.logits is not None:
-            return [-self.entropy(self.logits) * count]
+        values = self.logits if self.found is None else self.found.log_probs
+        if values is not None:
+            return [-self.entropy(values) * count]
         probs = self.mixing or (1 / self.components,) * self.components
         return [sum(p * math.log(p) for p in probs if p > 0) * count]
 
@@ -167,12 +207,17 @@ class PatchPosterior(Posterior):
         return self.sigma == 0 and self.component_group() is not None
 
     @property
+    def draws_copies(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """See `Posterior`."""
+        return isinstance(self.group, PatchGroup) and not self.group.per_element and self.sigma == 0
+
+    @property
     def shape(self) -> torch.Size:
         """See `Posterior`."""
         return self.copies.shape[1:]
 
     def stack(self) -> Tensor:
-        """The centres of all components ``[K, *shape]``."""
+        """See `Posterior`; the centres where components have noise."""
         copies = full_precision(self.copies)
         return torch.cat([copies, torch.zeros_like(copies[:1])]) if self.zero else copies
 
@@ -195,7 +240,12 @@ class PatchPosterior(Posterior):
         if group.per_element:
             drawn = None if self.zero else _fused_choice(self.copies, group, n, spec)
             return self.take(group.choose((n, *self.shape), self.copies, spec), spec) if drawn is None else drawn
-        return self.take(group.once(n, lambda: group.choose((n,), self.copies, spec)), spec)
+        return self.take(self.choice(n, spec), spec)
+
+    def choice(self, n: int, spec: Sampling) -> Tensor:
+        """See `Posterior`."""
+        fixed = self.group.fixed_index(n, self.copies, spec)
+        return self.group.once(n, lambda: self.group.choose((n,), self.copies, spec)) if fixed is None else fixed
 
     def _by_feature(self, n: int, spec: Sampling) -> Tensor:
         """Draws in which all weights of an input feature take one component."""
@@ -220,42 +270,36 @@ class PatchPosterior(Posterior):
     def join_key(self) -> tuple[Any, ...] | None:
         """See `Posterior`; patches with equal probabilities differ in nothing but their values."""
         group = self.group
-        plain = isinstance(group, PatchGroup) and group.logits is None and group.mixing is None
-        if not plain or self.zero or self.sigma or self.inputs is not None or self.copies.numel() > LARGE:
+        plain = isinstance(group, PatchGroup) and group.logits is None and group.mixing is None and group.found is None
+        copies = self.copies
+        if not plain or self.zero or self.sigma or self.inputs is not None or copies.numel() > LARGE:
             return None
-        return (type(self), self.components, self.group.per_element, self.copies.dtype, self.copies.device)
+        return (type(self), self.components, group.per_element, copies.dtype, copies.device)
 
     def together_key(self, what: str) -> tuple[Any, ...] | None:
         """See `Posterior`."""
-        return self.join_key() if what == "draw" else None
+        return self.join_key() if what == "draw" or (what == "choice" and self.draws_copies) else None
 
     @classmethod
     def draw_together(cls, parts: list[Any], what: str, n: int, spec: Sampling) -> list[Any]:
         """See `Posterior`; layers are drawn at once, and so are the indices of all of them."""
-        copies = full_precision(joined_for(parts, spec, kept_axes=1).copies)  # [K, all elements]
-        sizes = [part.shape.numel() for part in parts]
         group = parts[0].group
-        per_element = group.per_element and group.fixed_index(n, copies, spec) is None
-        drawn = _fused_choice(copies, group, n, spec) if per_element else None
-        if drawn is None:
-            drawn = copies.gather(0, parts[0]._joint_index(parts, sizes, n, copies, spec))  # [n, all elements]
-        return pieces(drawn, [part.copies for part in parts], kept_axes=1)
-
-    def _joint_index(self, parts: list[Any], sizes: list[int], n: int, like: Tensor, spec: Sampling) -> Tensor:
-        """The copy of each element of several posteriors ``[n, all elements]``."""
-        group = self.group
-        fixed = group.fixed_index(n, like, spec)
-        if fixed is not None:
-            return fixed.unsqueeze(1).expand(n, sum(sizes))
         if group.per_element:
-            return noise.categorical((n, sum(sizes)), group.probs(like), spec)
-        groups = list(dict.fromkeys(part.group for part in parts))
-        picked = noise.categorical((n, len(groups)), group.probs(like), spec)
-        known = {
-            each: each.once(n, lambda number=number: picked[:, number]).unsqueeze(1)
-            for number, each in enumerate(groups)
-        }
-        return torch.cat([known[part.group].expand(n, size) for part, size in zip(parts, sizes)], 1)
+            copies = _side_by_side(parts, spec)
+            return pieces(_by_element(copies, group, n, spec), [part.copies for part in parts], kept_axes=1)
+        choices = _choose_together(parts, n, spec)
+        if what == "choice":
+            return choices
+        # Without a gradient, a large copy is better taken whole than element by element, and by whoever wants it.
+        small = [number for number, part in enumerate(parts) if torch.is_grad_enabled() or part.shape.numel() < _SMALL]
+        found: list[Any] = [None] * len(parts)
+        if small:
+            some = [parts[number] for number in small]
+            index = _for_each_element([choices[number] for number in small], [part.shape.numel() for part in some])
+            drawn = _side_by_side(some, spec).gather(0, index)  # [n, all elements]
+            for number, piece in zip(small, pieces(drawn, [part.copies for part in some], kept_axes=1)):
+                found[number] = piece
+        return found
 
     def mean(self, component: int | None = None) -> Tensor:
         """The mean of the mixture, or one copy."""
@@ -273,13 +317,9 @@ class PatchPosterior(Posterior):
     @torch.no_grad()
     def silence_(self) -> None:
         """See `Posterior`."""
-        if self.zero:
-            self.copies = nn.Parameter(torch.cat([self.copies, self.copies[:1]]))
-            self.zero = False
-            mean = self.group.probs(self.copies)[:-1]
-            centre = torch.einsum("k,k...->...", mean.to(self.copies.dtype), self.copies[:-1])
-        else:
-            centre = self.mean()
+        centre = self.mean()
+        if self.zero:  # what stays zero would still be noise
+            self.copies, self.zero = nn.Parameter(torch.cat([self.copies, self.copies[:1]])), False
         self.copies.copy_(centre.expand_as(self.copies))
         self.sigma = 0.0
 
@@ -289,6 +329,46 @@ def _shuffled(value: Tensor, copies: int) -> Tensor:
     flat = value.flatten()
     rest = [flat[torch.randperm(flat.numel(), device=flat.device)].view_as(value) for _ in range(copies - 1)]
     return torch.stack([value, *rest])
+
+
+def _choose_together(parts: list[PatchPosterior], n: int, spec: Sampling) -> list[Tensor]:
+    """The copy that each draw of several layers' posteriors takes, ``[n]`` for each posterior."""
+    like = parts[0].copies
+    groups: list[PatchGroup] = list(dict.fromkeys(part.group for part in parts))
+    if all(group.is_known(n) or group.fixed_index(n, like, spec) is not None for group in groups):
+        return [part.choice(n, spec) for part in parts]
+    picked = noise.categorical((n, len(groups)), groups[0].probs(like), spec)
+    found: dict[PatchGroup, Tensor] = {}
+    for group, index in zip(groups, picked.unbind(1)):
+        fixed = group.fixed_index(n, like, spec)
+        found[group] = group.once(n, lambda index=index: index) if fixed is None else fixed
+    return [found[part.group] for part in parts]
+
+
+def _for_each_element(choices: list[Tensor], sizes: list[int]) -> Tensor:
+    """Choices ``[n]`` of several posteriors as one index ``[n, all elements]``."""
+    runs: list[tuple[Tensor, int]] = []
+    for choice, size in zip(choices, sizes):
+        if runs and runs[-1][0] is choice:  # a scale and its shift have one choice
+            size += runs.pop()[1]
+        runs.append((choice, size))
+    return torch.cat([choice.unsqueeze(1).expand(-1, size) for choice, size in runs], 1)
+
+
+def _side_by_side(parts: list[PatchPosterior], spec: Sampling) -> Tensor:
+    """The copies of several posteriors ``[K, all elements]``."""
+    return full_precision(joined_for(parts, spec, kept_axes=1).copies)
+
+
+def _by_element(copies: Tensor, group: PatchGroup, n: int, spec: Sampling) -> Tensor:
+    """Draws ``[n, elements]`` from copies ``[K, elements]``, one choice for each element unless it is settled."""
+    fixed = group.fixed_index(n, copies, spec)
+    if fixed is not None:
+        return copies[fixed]
+    drawn = _fused_choice(copies, group, n, spec)
+    if drawn is not None:
+        return drawn
+    return copies.gather(0, noise.categorical((n, copies.shape[1]), group.probs(copies), spec))
 
 
 def _fused_choice(copies: Tensor, group: PatchGroup, n: int, spec: Sampling) -> Tensor | None:

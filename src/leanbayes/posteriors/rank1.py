@@ -159,12 +159,12 @@ class Rank1Posterior(Posterior):
 
     def divergence_terms(self, prior: Any, mixture: str, constant: bool | None) -> list[Any]:
         """See `Posterior`: the mean or sum of the components' divergences, or what a joint mixture needs."""
-        pairs = ((self.output, self.output_prior), (self.input, self.input_prior))
-        random = [(q, p) for q, p in pairs if p is not None]  # points count 0
+        pairs = (("output", self.output, self.output_prior), ("input", self.input, self.input_prior))
+        random = [(part, q, p) for part, q, p in pairs if p is not None]  # points count 0
         if mixture == "joint":
-            return [self._joint_term(q, p) for q, p in random]
+            return [self._joint_term(q, p) for _, q, p in random]
         share = 1 if mixture == "sum" else 1 / self.components
-        return [Divergence(q, p, constant, share) for q, p in random]
+        return [Divergence(q, p, constant, share, part, stacked_axes=1) for part, q, p in random]
 
     def _joint_term(self, q: Any, p: Prior) -> JointTerm:
         """One draw from each component, under each component and under the prior."""

@@ -2,11 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
+from leanbayes.nn.side_by_side import SideBySide
 from leanbayes.training.alternate import Alternate
 from leanbayes.training.config import TrainConfig
 from leanbayes.training.engine import EpochEnd, fit
 from leanbayes.training.errors import OutputError, TrainingInterrupted
 from leanbayes.training.history import History
+from leanbayes.training.many import fit_many
 from leanbayes.training.weights import load_weights
 
 if TYPE_CHECKING:
@@ -18,9 +20,11 @@ __all__ = [
     "History",
     "LitELBO",
     "OutputError",
+    "SideBySide",
     "TrainConfig",
     "TrainingInterrupted",
     "fit",
+    "fit_many",
     "load_weights",
 ]
 

@@ -44,11 +44,13 @@ class EpochEnd:
         model: The model in training.
         record: The epoch's record, the last of the history.
         history: All records so far.
+        elbo: The objective in training, with the KL weight of the step.
     """
 
     model: nn.Module
     record: dict[str, Any]
     history: History
+    elbo: ELBO | None = None
 
 
 Callback = Callable[[EpochEnd], Any]
@@ -335,7 +337,7 @@ class _Training:
             )
 
     def _call_back(self, record: dict[str, Any]) -> None:
-        event = EpochEnd(self.elbo.model, record, self.history)
+        event = EpochEnd(self.elbo.model, record, self.history, self.elbo)
         # All are called, also after one that stops.
         answers = [callback(event) is True for callback in self.callbacks]
         if self.callbacks and self.runtime.from_first(any(answers)):

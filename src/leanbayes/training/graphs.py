@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from leanbayes._sampling import current_sampling
 from leanbayes.objectives.elbo import Terms
 from leanbayes.training.data import Batch
 
@@ -35,7 +36,8 @@ class GraphedStep:
             not wait for the device.
         optimizer: The optimiser that it steps.
         device: The GPU.
-        noise: A generator that the step draws from beside torch's own; every replay moves it on.
+        noise: A generator that the step draws from beside torch's own, that of the sampling state where None; every
+            replay moves it on.
     """
 
     def __init__(
@@ -107,8 +109,9 @@ class GraphedStep:
     @contextmanager
     def _recording(self, pool: Any) -> Iterator[torch.cuda.CUDAGraph]:
         graph = torch.cuda.CUDAGraph()
-        if self.noise is not None:
-            graph.register_generator_state(self.noise)
+        noise = current_sampling().generator if self.noise is None else self.noise
+        if noise is not None and noise.device.type == "cuda":
+            graph.register_generator_state(noise)
         with torch.cuda.graph(graph, pool, stream=self.stream, capture_error_mode="thread_local"):
             yield graph
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from leanbayes.kernels._launch import FactorSlopes, Tiles, blocks, on_device, rows_and_columns, scratch
+from leanbayes.kernels._launch import FactorSlopes, blocks, on_device, rows_and_columns, scratch, tiles_of
 from leanbayes.kernels._layout import MatrixLayout
 from leanbayes.kernels._tiles import (
     column_entries,
@@ -219,7 +219,7 @@ def tied_value(
     layout: MatrixLayout,
 ) -> Tensor:
     """Run `_tied_parts` and sum them."""
-    tiles = Tiles(layout, log_u.shape[1], *_TILE)
+    tiles = tiles_of(layout, log_u.shape[1], *_TILE)
     parts = scratch((tiles.count,), loc)
     with on_device(loc):
         _tied_parts[(tiles.count,)](
@@ -229,7 +229,7 @@ def tied_value(
             *rows_and_columns(layout, log_u, log_v),
             **_prior(prior_mean, prior_std),
             constant=_constant(prior_std),
-            **tiles.arguments(),
+            **tiles.arguments,
             CENTRED=centre is not None,
             num_warps=tiles.warps,
         )
@@ -250,7 +250,7 @@ def tied_slopes(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run `_tied_slopes`; gradients that are not needed are empty."""
     grad_loc = torch.empty_like(loc) if need_loc else loc.new_empty(0)
-    tiles = Tiles(layout, log_u.shape[1], *_SLOPE_TILE)
+    tiles = tiles_of(layout, log_u.shape[1], *_SLOPE_TILE)
     slopes = FactorSlopes(tiles, grad) if need_std else None
     with on_device(loc):
         _tied_slopes[(tiles.count,)](
@@ -262,7 +262,7 @@ def tied_slopes(
             loc if centre is None else centre,
             *rows_and_columns(layout, log_u, log_v),
             **_prior(prior_mean, prior_std),
-            **tiles.arguments(),
+            **tiles.arguments,
             CENTRED=centre is not None,
             NEED_LOC=need_loc,
             NEED_STD=need_std,

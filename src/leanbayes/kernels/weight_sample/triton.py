@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from leanbayes.kernels._launch import FactorSlopes, Tiles, blocks, on_device, rows_and_columns
+from leanbayes.kernels._launch import FactorSlopes, blocks, on_device, rows_and_columns, tiles_of
 from leanbayes.kernels._layout import MatrixLayout, empty_draws
 from leanbayes.kernels._tiles import (
     column_entries,
@@ -183,11 +183,11 @@ def draw_tied(
     """Run `_draw_tied`."""
     n = keys.shape[0]
     out = empty_draws(n, loc, dtype)
-    tiles = Tiles(layout, log_u.shape[1], *_DRAW_TILE)
+    tiles = tiles_of(layout, log_u.shape[1], *_DRAW_TILE)
     row_logs, column_logs = rows_and_columns(layout, log_u, log_v)
     with on_device(loc):
         _draw_tied[(tiles.count,)](
-            out, loc, row_logs, column_logs, keys, n=n, **tiles.arguments(), WITH_LOC=with_loc, num_warps=tiles.warps
+            out, loc, row_logs, column_logs, keys, n=n, **tiles.arguments, WITH_LOC=with_loc, num_warps=tiles.warps
         )
     return out
 
@@ -204,7 +204,7 @@ def tied_slopes(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run `_tied_slopes`; gradients that are not needed are empty."""
     grad_loc = empty_draws(1, grad[0], loc_dtype)[0] if need_loc else grad.new_empty(0)
-    tiles = Tiles(layout, log_u.shape[1], *_SLOPE_TILE)
+    tiles = tiles_of(layout, log_u.shape[1], *_SLOPE_TILE)
     row_logs, column_logs = rows_and_columns(layout, log_u, log_v)
     slopes = FactorSlopes(tiles, grad) if need_std else None
     with on_device(grad):
@@ -217,7 +217,7 @@ def tied_slopes(
             column_logs,
             keys,
             n=keys.shape[0],
-            **tiles.arguments(),
+            **tiles.arguments,
             NEED_LOC=need_loc,
             NEED_STD=need_std,
             num_warps=tiles.warps,

@@ -1,0 +1,112 @@
+"""SideBySide: many small networks of one shape as one model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import vmap
+
+from leanbayes._kl import kl
+from leanbayes._owners import owners
+from leanbayes._sampling import Frame, current_sampling, layer_state, using
+from leanbayes.nn._base import Converted
+from leanbayes.nn._replica import apply_with
+from leanbayes.nn._stacked import Stacked, run_side_by_side
+
+
+class SideBySide(Stacked):
+    """M networks of one shape that run and train as one, each on inputs of its own.
+
+    Small networks leave a machine idle between their kernels; side by side, each of their products is one batched
+    product. An example holds one example for every network, so that the likelihood, which sums over the targets of an
+    example, and the KL, which is the sum of theirs, make one loss of M: each network has the gradient that it would
+    have alone, and so it has with every optimiser that treats parameters element by element. Their noise differs.
+
+    Args:
+        networks: Networks of the same structure, plain or all converted by one method.
+
+    Shape:
+        ``[B, M, ...]`` to ``[B, M, ...]``.
+
+    Example:
+        >>> import torch, leanbayes as lb
+        >>> from leanbayes.training import SideBySide
+        >>> networks = [lb.bayesianize(torch.nn.Linear(3, 2), lb.KTied()) for _ in range(5)]
+        >>> SideBySide(networks)(torch.randn(8, 5, 3)).shape
+        torch.Size([8, 5, 2])
+    """
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        networks = list(networks)
+        _check_alike(networks)
+        super().__init__(networks)
+        self.count = len(networks)
+        self.method: Any = next((m.method for m in self.member.modules() if isinstance(m, Converted)), None)
+        if self.needs_two_draws:
+            raise ValueError(
+                "networks with learned mixing, which compares draws of one network, are trained one by one"
+            )
+
+    def component_parts(self) -> list[Any]:
+        """The components inside of the networks, which are the same ones in all."""
+        return [part for owner in owners(self.member, "component_parts") for part in owner.component_parts()]
+
+    def kl_terms(self, mixture: str, constant: bool | None) -> list[Tensor]:
+        """The sum of the networks' divergences."""
+        spec = current_sampling()
+
+        def divergence(values: dict[str, Tensor]) -> Tensor:
+            with using(spec, Frame()):
+                return apply_with(self.member, values, lambda member: kl(member, mixture, constant=constant))  # pyright: ignore[reportArgumentType]
+
+        if not owners(self.member, "kl_terms"):
+            return []
+        return [vmap(divergence, randomness="different")(self.tensors()).sum()]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run each network on its inputs."""
+        if x.dim() < 2 or x.shape[1] != self.count:
+            raise ValueError(
+                f"{self.count} networks side by side take inputs [B, {self.count}, ...], one for each of them, not "
+                f"{tuple(x.shape)}"
+            )
+        return run_side_by_side(self.member, self.tensors(), x.transpose(0, 1), layer_state(self)).transpose(0, 1)
+
+    def networks(self) -> list[nn.Module]:
+        """Copies of the networks, each on its own."""
+        return [self.copy_of(number) for number in range(self.count)]
+
+    @torch.no_grad()
+    def copy_to(self, networks: Sequence[nn.Module]) -> None:
+        """Give networks of the same structure the values that there are here."""
+        for number, network in enumerate(networks):
+            for name, tensor in (*network.named_parameters(), *network.named_buffers()):
+                tensor.copy_(self.tensors()[name][number])
+
+
+def _check_alike(networks: list[nn.Module]) -> None:
+    if not networks:
+        raise ValueError("SideBySide takes one network or more, not none")
+    shapes = [_shapes(network) for network in networks]
+    for number, other in enumerate(shapes):
+        if other != shapes[0]:
+            name = next(name for name in (*shapes[0], *other) if shapes[0].get(name) != other.get(name))
+            raise ValueError(
+                f"networks side by side have one structure, but network {number} differs from the first in {name!r}: "
+                f"{_text(other.get(name))} instead of {_text(shapes[0].get(name))}"
+            )
+
+
+def _shapes(network: nn.Module) -> dict[str, Any]:
+    tensors = (*network.named_parameters(), *network.named_buffers())
+    types = {f"type of {name or 'the network'}": type(module) for name, module in network.named_modules()}
+    return types | {name: (tuple(tensor.shape), tensor.dtype, tensor.device) for name, tensor in tensors}
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    return value.__name__ if isinstance(value, type) else f"{list(value[0])}, {value[1]} on {value[2]}"
