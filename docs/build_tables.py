@@ -25,13 +25,14 @@ from leanbayes.report.content import parse
 from leanbayes.report.summary import summarise
 from leanbayes.reproduce.ledger import LEDGER, SYSTEMS
 from leanbayes.reproduce.page import results_page
-from leanbayes.reproduce.result import HOLDS, on_generated_data, published, read_result, spread
+from leanbayes.reproduce.result import HOLDS, SHOWN, on_generated_data, published, read_result, spread
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md",
     "docs/index.md",
     "docs/methods.md",
+    "docs/patching.md",
     "docs/quantization.md",
     "docs/results.md",
     "docs/speed.md",
@@ -417,7 +418,33 @@ def _int8_source(data: dict[str, Any]) -> str:
     return f"`{data['command']}`, {data['date']}, {machine}, {versions}. Source: `{INT8}`."
 
 
+FINETUNE = "results/emp-finetune.json"
+FINETUNE_METRICS = ("top-1, %", "ECE, %", "NLL, nats")
+
+
+def finetune_table(path: pathlib.Path = ROOT / FINETUNE) -> str:
+    """What tuning the patches of a trained network buys, on clean and on corrupted images."""
+    result = read_result(path, SHOWN)
+    if result is None:
+        return f"There is no `{FINETUNE}` so far."
+    rows = result["rows"]
+    metrics = [name + text for text in ("", ", corrupted images") for name in FINETUNE_METRICS]
+    lines = [f"| network | {' | '.join(metrics)} |", "|---|" + "---:|" * len(metrics)]
+    for name in dict.fromkeys(row["name"] for row in rows):
+        found = {row["metric"]: spread(row["measured"]) for row in rows if row["name"] == name}
+        if all(metric in found for metric in metrics):
+            lines.append(f"| {name} | {' | '.join(found[metric] for metric in metrics)} |")
+    verdict = "All checks hold." if result["verdict"] == HOLDS else f"It falls short: {result['gap']}."
+    if on_generated_data(result):
+        verdict += " The images are generated ones, so that no figure means anything."
+    times = [f"{row['name']}: {spread(row['measured'])} %" for row in rows if row["metric"].startswith("time, %")]
+    lines += ["", f"{verdict} Time over that of training, {'; '.join(times)}."]
+    lines.append(f"`{result['command']}`, {result['date']}, {result['device']}. Source: `{FINETUNE}`.")
+    return "\n".join(lines)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "patching-finetune": finetune_table,
     "int8": int8_table,
     "int8-layers": int8_layers_table,
     "resnet18": resnet18_table,

@@ -14,6 +14,7 @@ import leanbayes as lb
 from leanbayes import _estimator_registry, _registry, methods, ops
 from leanbayes.convert import converters
 from leanbayes.posteriors import _divergence
+from leanbayes.reproduce import PRESETS, Check, Outcome, Recipe, Row, execute
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -87,10 +88,34 @@ def test_the_readme_shows_the_example_that_is_a_file():
     assert blocks(ROOT / "README.md")[0][0].strip() == code
 
 
-def test_tables_are_what_the_program_writes():
+@pytest.fixture(scope="module")
+def program():
+    """docs/build_tables.py."""
     spec = importlib.util.spec_from_file_location("build_tables", ROOT / "docs/build_tables.py")
     program = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(program)
+    return program
+
+
+def test_the_table_of_tuned_patches_says_what_the_result_says(program, tmp_path):
+    path = tmp_path / "emp-finetune.json"
+    assert program.finetune_table(path).startswith("There is no ")
+
+    def measure(run):
+        metrics = [name + text for text in ("", ", corrupted images") for name in program.FINETUNE_METRICS]
+        rows = [Row("as trained", metric, None, [number + 0.5]) for number, metric in enumerate(metrics)]
+        rows.append(Row("patches tuned", "time, % of that of training", None, [4.0]))
+        return Outcome(rows, [Check("ECE", False, "the ECE is 3 above")])
+
+    empty = dict.fromkeys(PRESETS, {})
+    recipe = Recipe("emp-finetune", "A title", empty, dict.fromkeys(PRESETS, (0,)), measure)
+    execute(recipe, work=tmp_path / "work", out=tmp_path, command="leanbayes reproduce emp-finetune")
+    table = program.finetune_table(path)
+    assert "| as trained | 0.5 | 1.5 | 2.5 | 3.5 | 4.5 | 5.5 |" in table and "| patches tuned |" not in table
+    assert "It falls short: the ECE is 3 above. Time over that of training, patches tuned: 4 %." in table
+
+
+def test_tables_are_what_the_program_writes(program):
     tables = {name: build() for name, build in program.TABLES.items()}
     for page in program.PAGES:
         text = (ROOT / page).read_text()
