@@ -95,7 +95,7 @@ def _pairs_of_loader(loader: Any) -> Iterator[tuple[Any, Tensor]]:
 def on_device(x: Any, device: torch.device) -> Any:
     """A nested input with all its tensors on a device."""
     if isinstance(x, (Tensor, PackedSequence)):
-        return x.to(device)
+        return x.to(device)  # pyright: ignore[reportArgumentType]  (torch declares a packed sequence's dtype alone)
     if isinstance(x, Mapping):
         return {name: on_device(value, device) for name, value in x.items()}
     return type(x)(on_device(value, device) for value in x) if isinstance(x, (tuple, list)) else x
