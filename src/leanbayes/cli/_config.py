@@ -79,7 +79,9 @@ def _converted(action: argparse.Action, value: Any, path: str) -> Any:
     kind = action.type if callable(action.type) else str
     try:
         read = [kind(str(item)) for item in items]
-    except (ValueError, argparse.ArgumentTypeError):
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"{action.dest} in {path} cannot be {value!r}: it {error}") from None
+    except ValueError:
         raise UsageError(f"{action.dest} in {path} cannot be {value!r}") from None
     for item in read:
         if action.choices is not None and item not in action.choices:

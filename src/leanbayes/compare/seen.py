@@ -79,4 +79,5 @@ def identity(dataset: Dataset) -> dict[str, Any]:
     """What tells the rows of a run from others, as `fit` takes it: plain values by name, the fingerprint last."""
     origin = dataset.origin
     how = {} if origin is None else {**origin.options, "limit": origin.limit}
-    return {"data": dataset.name, **how, ROWS: fingerprint(dataset)}
+    weighted = {"class_weight": "balanced"} if dataset.class_weights else {}
+    return {"data": dataset.name, **how, **weighted, ROWS: fingerprint(dataset)}

@@ -243,11 +243,13 @@ class Origin:
         name: Of the set, None for a file or folder.
         options: Of the reader that decide what is read, also where they were left at their defaults.
         limit: The examples of each part at most, None for all.
+        path: Of the file or folder, or the folder of named sets where one was given; None where that is not known.
     """
 
     name: str | None
     options: dict[str, Any] = field(default_factory=dict)
     limit: int | None = None
+    path: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, repr=False)
@@ -262,6 +264,7 @@ class Dataset:
         test: Examples for the final figures.
         notes: What the reader did that its user should know, one sentence each.
         origin: How it was read, None where `load` did not read it.
+        class_weights: How much an example of each class counts in training; empty where all count alike.
     """
 
     name: str
@@ -271,6 +274,7 @@ class Dataset:
     test: Part
     notes: tuple[str, ...] = ()
     origin: Origin | None = None
+    class_weights: tuple[float, ...] = ()
 
     @property
     def task(self) -> Task:
@@ -322,6 +326,26 @@ class Dataset:
         left = ", ".join(f"{len(part)} of {len(self.part(name))} {name}" for name, part in parts.items())
         origin = None if self.origin is None else replace(self.origin, limit=limit)
         return replace(self, **parts, notes=(*self.notes, f"limited to {left} examples"), origin=origin)
+
+    def balanced(self) -> Dataset:
+        """The same data, with every class counting as much as any other in training.
+
+        An example of class c counts ``N / (C n_c)``, with N training examples, C classes among them and n_c examples of
+        this one. Probabilities are then those of classes that are equally frequent.
+
+        Example:
+            >>> from leanbayes.data import load
+            >>> [round(weight, 2) for weight in load("digits").balanced().class_weights[:3]]
+            [1.01, 0.99, 1.02]
+        """
+        if self.task == "regression":
+            raise ValueError(f"{self.name} is a regression, whose examples have no classes to weight; leave it out")
+        counts = torch.bincount(self.train.y, minlength=self.classes or 0).tolist()
+        known = sum(count > 0 for count in counts)
+        weights = [len(self.train) / (known * count) if count else 0.0 for count in counts]
+        least, most = (f"{chosen(weight for weight in weights if weight):.3g}" for chosen in (min, max))
+        note = f"classes are balanced in training: an example counts from {least} to {most} times"
+        return replace(self, class_weights=tuple(weights), notes=(*self.notes, note))
 
     def ready(self, name: PartName) -> tuple[Tensor, Tensor]:
         """Inputs and targets of a part, in memory and scaled: what the network is fed and fitted to."""
