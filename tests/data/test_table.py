@@ -255,6 +255,8 @@ def test_all_problems_in_one_message(tmp_path):
     ) as error:
         load(tmp_path / "a.csv", missing="error", drop=["x", "b"])
     assert error.value.fixes == {}
+    with pytest.raises(ValueError, match=r"no column 'x'.*; pass drop=\['c', 'b'\]$"):
+        load(tmp_path / "a.csv", drop=["x", "c"])
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def _nearest(message: str, flags: Iterable[str]) -> str:
     else:
         return ""
     found = [near[0] for word in words if (near := difflib.get_close_matches(word, known, n=1))]
-    return f"; did you mean {' and '.join(dict.fromkeys(found))}?" if found else ""
+    return f" (did you mean {' and '.join(dict.fromkeys(found))}?)" if found else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -68,7 +68,7 @@ def method(text: str) -> str:
     if text in PRESET_NAMES or ":" in text:
         return text
     near = difflib.get_close_matches(text, PRESET_NAMES, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = f" (did you mean {near[0]}?)" if near else ""
     names = ", ".join(PRESET_NAMES)
     raise argparse.ArgumentTypeError(f"must be one of {names}, or your own as module:attribute, not {text!r}{hint}")
 

@@ -97,8 +97,9 @@ def choose_target(columns: Sequence[RawColumn], source: str) -> tuple[RawColumn 
     else:
         why = "there is none"
     text = f"it is not clear which column of {source} to predict, as {why}"
-    if not named and candidates:
-        text += f"; it could be one of {listed([repr(name) for name in candidates])}"
+    if not named:
+        some = listed([repr(name) for name in candidates])
+        text += f"; it could be one of {some}" if some else ", and neither can any other"
     return None, "", Problem(text, {"target": candidates[0] if len(candidates) == 1 else "NAME"})
 
 

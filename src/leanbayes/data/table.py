@@ -102,6 +102,7 @@ def read_table(
     cells = read_cells(path, **file_options)
     notes = list(cells.notes)
     columns = _without_empty_rows(infer_columns(cells), notes)
+    dropped = [column.name for column in columns if column.name in drop]
     goal, features, problems = _divide(columns, target, categories, numbers, drop, path, notes)
     chosen = {*categories, *numbers}
     features, ids, left = _screen(features, chosen)
@@ -109,11 +110,11 @@ def read_table(
     if missing == "error":
         problems += _gaps([*([] if goal is None else [goal]), *features], path)
     if goal is None:
-        raise_all(problems, path.name, drop)
+        raise_all(problems, path.name, dropped)
         raise AssertionError("a target that is missing is a problem")
     goal, features, ids_kept = _handle_missing(goal, features, ids, missing, path, notes)
     y, names, task = _targets(goal, task, path, problems, notes)
-    raise_all(problems, path.name, drop)
+    raise_all(problems, path.name, dropped)
     labels = None if task == "regression" else y
     # Everything is fitted on the training rows, so the parts are chosen before there are inputs.
     rest, test_rows = hold_out(len(y), test, seed, stream=TEST_STREAM, labels=labels)
@@ -270,7 +271,7 @@ def _targets(
     is_number = goal.format.kind == "number" and not goal.is_text
     values: list[str | float] = (goal.values if is_number else goal.texts).tolist()
     names = sorted(set(values))
-    few = goal.whole and len(names) <= _FEW_CLASSES
+    few = goal.whole and len(names) <= min(_FEW_CLASSES, max(2, len(values) // 2))
     guessed = task is None
     if task is None:
         task = "regression" if is_number and not few else "classification"
@@ -292,7 +293,7 @@ def _targets(
         problems.append(Problem(f"{where} has {len(names)} texts in {len(values)} rows, too many for classes", other))
     elif guessed and is_number and len(names) > 2:
         notes.append(
-            f"the {len(names)} values of {goal.name!r} are taken for classes; task 'regression' is the other way"
+            f"the {len(names)} values of {goal.name!r} are taken for classes, and by the task 'regression' for numbers"
         )
     number = {name: position for position, name in enumerate(names)}
     labels = np.array([number[value] for value in values], dtype=np.int64)
