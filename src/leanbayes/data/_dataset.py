@@ -336,7 +336,7 @@ class Dataset:
         Example:
             >>> from leanbayes.data import load
             >>> [round(weight, 2) for weight in load("digits").balanced().class_weights[:3]]
-            [1.01, 0.99, 1.02]
+            [1.01, 0.99, 1.01]
         """
         if self.task == "regression":
             raise ValueError(f"{self.name} is a regression, whose examples have no classes to weight; leave it out")

@@ -53,6 +53,7 @@ _CURRENCY = "€$£¥%"
 _LEAST_SHARE, _MOST_OTHERS, _LEAST_VALUES = 0.95, 5, 20
 # Values of each column that the decimal mark is looked for in.
 _SAMPLE = 1000
+_FEW = 100
 
 
 @dataclass(frozen=True)
@@ -212,14 +213,17 @@ def _find_boolean(column: Any) -> Format | None:
 
 
 def _find_date(column: Any, month_first: bool) -> Format | None:
-    found = []
+    known = column.drop_null()
+    few = known.slice(0, _FEW)  # most patterns do not even fit these
     for pattern in (ISO, ISO_ZONE):
-        if _all(_matches(column, r"\d{4}-\d{2}-\d{2}.*")) and _reads(column, pattern):
+        if _all(_matches(few, r"\d{4}-\d{2}-\d{2}.*")) and _reads(few, pattern) and _reads(known, pattern):
             return Format("date", pattern)
-    for day, days in _DAYS.items():
-        for clock, clocks in _CLOCK.items():
-            if _all(_matches(column, days + clocks)) and _reads(column, day + clock):
-                found.append(day + clock)
+    found = [
+        day + clock
+        for day, days in _DAYS.items()
+        for clock, clocks in _CLOCK.items()
+        if _all(_matches(few, days + clocks)) and _all(_matches(known, days + clocks)) and _reads(known, day + clock)
+    ]
     if not found:
         return None
     months = [pattern for pattern in found if pattern.startswith("%m")]

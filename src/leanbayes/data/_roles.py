@@ -19,8 +19,7 @@ _ID_ENDINGS = ("id", "ids", "uid", "uuid", "guid", "key", "index", "idx", "nr", 
 # Below this many rows, that all values differ says nothing.
 _LEAST_ROWS = 20
 _MOSTLY = 0.9
-# Categories that are found without being named, and the share of rows that they should be of.
-MOST_FREQUENT = 50
+# The share of rows that the categories of a column which nobody named should be of.
 LEAST_COVERED = 0.5
 
 
@@ -136,6 +135,11 @@ def is_free_text(column: RawColumn) -> bool:
         return False
     known = column.values[~column.missing].tolist()
     return len(known) >= _LEAST_ROWS and len(set(known)) > _MOSTLY * len(known)
+
+
+def most_categories(rows: int) -> int:
+    """How many categories a column which nobody named may have at most: the more rows, the more can be learnt."""
+    return max(50, min(300, rows // 100))
 
 
 def _sounds_like_id(name: str) -> bool:

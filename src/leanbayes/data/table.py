@@ -14,28 +14,11 @@ from leanbayes.data._arrow import CSV_ENDINGS, read_cells
 from leanbayes.data._assemble import assemble
 from leanbayes.data._checks import check_choice
 from leanbayes.data._columns import RawColumn, infer_columns, number_text
-from leanbayes.data._dataset import Column, Dataset, Part, Task
-from leanbayes.data._encode import (
-    MAX_CATEGORIES,
-    encode_columns,
-    fit_column,
-    infinite_row,
-    listed,
-    short,
-    top_categories,
-)
+from leanbayes.data._dataset import Dataset, Part, Task
+from leanbayes.data._encode import encode_columns, infinite_row, listed, short
+from leanbayes.data._prepare import fit_columns, gaps, handle_missing, screen, unusable
 from leanbayes.data._registry import register_file
-from leanbayes.data._roles import (
-    LEAST_COVERED,
-    MOST_FREQUENT,
-    Problem,
-    TableError,
-    choose_target,
-    is_free_text,
-    is_id,
-    raise_all,
-    unknown_columns,
-)
+from leanbayes.data._roles import Problem, TableError, choose_target, is_free_text, raise_all, unknown_columns
 from leanbayes.data._split import TEST_STREAM, VALID_STREAM, hold_out
 
 # Whole numbers of at most so many values are classes, unless `task` says otherwise.
@@ -105,14 +88,14 @@ def read_table(
     dropped = [column.name for column in columns if column.name in drop]
     goal, features, problems = _divide(columns, target, categories, numbers, drop, path, notes)
     chosen = {*categories, *numbers}
-    features, ids, left = _screen(features, chosen)
-    problems += _unusable(features, categories, numbers, path)
+    features, ids, left = screen(features, chosen)
+    problems += unusable(features, categories, numbers, path)
     if missing == "error":
-        problems += _gaps([*([] if goal is None else [goal]), *features], path)
+        problems += gaps([*([] if goal is None else [goal]), *features], path)
     if goal is None:
         raise_all(problems, path.name, dropped)
-        raise AssertionError("a target that is missing is a problem")
-    goal, features, ids_kept = _handle_missing(goal, features, ids, missing, path, notes)
+    assert goal is not None
+    goal, features = handle_missing(goal, features, missing, path, notes)
     y, names, task = _targets(goal, task, path, problems, notes)
     raise_all(problems, path.name, dropped)
     labels = None if task == "regression" else y
@@ -120,7 +103,7 @@ def read_table(
     rest, test_rows = hold_out(len(y), test, seed, stream=TEST_STREAM, labels=labels)
     kept, held = hold_out(len(rest), valid, seed, stream=VALID_STREAM, labels=None if labels is None else labels[rest])
     train_rows, valid_rows = rest[kept], rest[held]
-    used, fitted = _fit(features, train_rows, set(categories), chosen, missing == "impute", left, notes)
+    used, fitted = fit_columns(features, train_rows, set(categories), chosen, missing == "impute", left, notes)
     if left:
         notes.append(f"left out: {listed([f'{name!r} ({why})' for name, why in left.items()])}")
     if not used:
@@ -146,7 +129,7 @@ def read_table(
         target=goal.name,
         missing=missing,
         file_options=file_options,
-        ids=[column.name for column in ids_kept],
+        ids=ids,
         notes=notes,
     )
 
@@ -191,78 +174,6 @@ def _divide(
     return goal, features, problems
 
 
-def _screen(features: list[RawColumn], chosen: set[str]) -> tuple[list[RawColumn], list[RawColumn], dict[str, str]]:
-    """The columns to use, those that name the rows, and why others are left out, by name."""
-    used, ids, left = [], [], {}
-    for column in features:
-        if column.missing.all():
-            left[column.name] = "no values"
-        elif column.name in chosen:
-            used.append(column)
-        elif is_id(column):
-            ids.append(column)
-            left[column.name] = "names or counts the rows; predictions keep it"
-        elif is_free_text(column):
-            left[column.name] = "another text in most rows"
-        else:
-            used.append(column)
-    return used, ids, left
-
-
-def _unusable(
-    features: list[RawColumn], categories: Sequence[str], numbers: Sequence[str], path: Path
-) -> list[Problem]:
-    """Columns that cannot be what they should."""
-    found = []
-    for column in features:
-        name, fix = column.name, {"drop": [column.name]}
-        if name in numbers and (column.is_text or column.format.kind == "date"):
-            example = short(str(column.texts[~column.missing][0]))
-            found.append(Problem(f"column {name!r} of {path.name} holds no numbers but, for example, {example}", fix))
-        count = len(set(column.texts.tolist()) - {None}) if name in categories else 1
-        if count > MAX_CATEGORIES:
-            text = f"column {name!r} of {path.name} has {count} values, more than the {MAX_CATEGORIES} of categories"
-            found.append(Problem(text, fix))
-        row = infinite_row(column)
-        if row is not None:
-            found.append(Problem(f"column {name!r} of {path.name} holds an infinite number in row {row + 1}", fix))
-    return found
-
-
-def _gaps(columns: list[RawColumn], path: Path) -> list[Problem]:
-    """The problem of missing values, where they are not to be filled."""
-    there = [f"{int(c.missing.sum())} in {c.name!r}" for c in columns if c.missing.any()]
-    return [Problem(f"{path.name} has missing values ({listed(there)})", {"missing": "impute"})] if there else []
-
-
-def _handle_missing(
-    goal: RawColumn, features: list[RawColumn], ids: list[RawColumn], missing: str, path: Path, notes: list[str]
-) -> tuple[RawColumn, list[RawColumn], list[RawColumn]]:
-    """Rows without a target go, and those with other gaps where that is asked for."""
-    without = goal.missing
-    if without.all():
-        raise TableError(f"the target {goal.name!r} of {path.name} has no values", {"target": "NAME"})
-    if without.any():
-        notes.append(f"{int(without.sum())} of {len(without)} rows were left out, as they have no {goal.name!r}")
-        goal, features, ids = goal.take(~without), *([c.take(~without) for c in some] for some in (features, ids))
-    counts = {column.name: int(column.missing.sum()) for column in features}
-    there = listed([f"{count} in {name!r}" for name, count in counts.items() if count])
-    if not there or missing == "error":
-        return goal, features, ids
-    if missing != "drop":
-        how = "the training mean" if missing == "mean" else "the training mean, and flagged"
-        notes.append(f"missing values were filled with {how}: {there}")
-        return goal, features, ids
-    bad = np.any([column.missing for column in features], axis=0)
-    if bad.all():
-        raise TableError(
-            f"every row of {path.name} has a missing value ({there}); pass missing='impute', or drop columns",
-            {"missing": "impute"},
-        )
-    notes.append(f"{int(bad.sum())} of {len(bad)} rows were left out for missing values: {there}")
-    return goal.take(~bad), [c.take(~bad) for c in features], [c.take(~bad) for c in ids]
-
-
 def _targets(
     goal: RawColumn, task: Task | None, path: Path, problems: list[Problem], notes: list[str]
 ) -> tuple[NDArray[Any], list[str], Task]:
@@ -298,55 +209,3 @@ def _targets(
     number = {name: position for position, name in enumerate(names)}
     labels = np.array([number[value] for value in values], dtype=np.int64)
     return labels, [name if isinstance(name, str) else str(number_text(name)) for name in names], task
-
-
-def _fit(
-    features: list[RawColumn],
-    rows: NDArray[np.int64],
-    categories: set[str],
-    chosen: set[str],
-    gaps: bool,
-    left: dict[str, str],
-    notes: list[str],
-) -> tuple[list[RawColumn], list[Column]]:
-    """Columns with how they are encoded; what training rows cannot teach is added to what is left out."""
-    used, fitted, said = [], [], []
-    for column in features:
-        name, known = column.name, ~column.missing[rows]
-        values = column.texts[rows][known] if column.is_text else column.values[rows][known]
-        if not known.any():
-            left[name] = "no values in the training rows"
-            continue
-        if name not in chosen and known.all() and len(set(values.tolist())) == 1:
-            left[name] = "the same value in all training rows"
-            continue
-        most = None
-        if column.is_text and name not in categories:
-            counts = top_categories(column, rows)
-            most = (
-                min(MOST_FREQUENT, sum(count > 1 for count in counts.values())) if len(counts) > _FEW_CLASSES else None
-            )
-            covered = sum(list(counts.values())[:most])
-            if covered < LEAST_COVERED * len(values):
-                left[name] = "a text of few rows in most rows"
-                continue
-            if most is not None and most < len(counts):
-                said.append(f"{name!r} (the {most} most frequent of {len(counts)})")
-        code = fit_column(column, rows, category=name in categories, most=most, gaps=gaps)
-        if code.kind == "date" and column.format.either:
-            said.append(f"{name!r} (read as {'month/day' if code.format.startswith('%m') else 'day/month'})")
-        if code.others:
-            said.append(f"{name!r} (missing: {listed([short(text) for text in code.others])})")
-        used.append(column)
-        fitted.append(code)
-    kinds = {"category": "categories", "boolean": "yes or no", "date": "dates"}
-    for kind, title in kinds.items():
-        there = [repr(code.name) for code in fitted if code.kind == kind and code.name not in categories]
-        if there:
-            notes.append(f"{title}: {listed(there)}")
-    commas = [repr(code.name) for code in fitted if code.source == "number" and code.format.endswith(",5")]
-    if commas:
-        notes.append(f"numbers with a decimal comma: {listed(commas)}")
-    if said:
-        notes.append(f"in detail: {listed(said)}")
-    return used, fitted
