@@ -91,3 +91,11 @@ def test_a_set_knows_how_it_was_read(tmp_path):
     assert "download" not in load("mnist", root=tmp_path).origin.options
     generate.write("mimic-iii", tmp_path / "mimic")
     assert set(load("mimic-iii", root=tmp_path / "mimic").origin.options) >= {"hours", "masks", "seed"}
+
+
+def test_the_nearest_name_is_suggested(tmp_path):
+    with pytest.raises(ValueError, match="no data set named 'digts' and no such file; did you mean digits"):
+        load("digts")
+    (tmp_path / "customers.csv").write_text("a,y\n1,2\n")
+    with pytest.raises(FileNotFoundError, match=r"costumers.csv; did you mean .*customers.csv\?"):
+        load(tmp_path / "costumers.csv")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -104,12 +105,21 @@ def load(data: PathLike, root: PathLike | None = None, **options: Any) -> Datase
         return _call(name, _folder_reader(path), (path,), options, where=path)
     reader = next((reader for ending, reader in _FILES.items() if name.lower().endswith(ending)), None)
     if reader is None and not path.exists() and not path.suffix:
-        raise ValueError(f"there is no data set named {name!r} and no such file; the names are {', '.join(names())}")
+        raise ValueError(
+            f"there is no data set named {name!r} and no such file; {_nearest(name, names(), 'the names')}"
+        )
     if not path.exists():
-        raise FileNotFoundError(f"there is no file {name}; give the path of a file or one of {', '.join(names())}")
+        files = [str(other) for other in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise FileNotFoundError(f"there is no file {name}; {_nearest(str(path), files, 'named sets', names())}")
     if reader is None:
         raise ValueError(f"{name} is of no known format; files are read that end in {', '.join(_FILES)}")
     return _call(name, reader, (path,), options, where=path)
+
+
+def _nearest(name: str, known: Sequence[str], what: str, otherwise: Sequence[str] | None = None) -> str:
+    """What was meant, where something is near, else what there is."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"{what} are {', '.join(known if otherwise is None else otherwise)}"
 
 
 def _folder_reader(path: Path) -> Reader:
