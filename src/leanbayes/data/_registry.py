@@ -104,22 +104,25 @@ def load(data: PathLike, root: PathLike | None = None, **options: Any) -> Datase
     if path.is_dir():
         return _call(name, _folder_reader(path), (path,), options, where=path)
     reader = next((reader for ending, reader in _FILES.items() if name.lower().endswith(ending)), None)
-    if reader is None and not path.exists() and not path.suffix:
+    if not path.exists() and reader is None and not path.suffix:
+        near = _nearest(name, names())
         raise ValueError(
-            f"there is no data set named {name!r} and no such file; {_nearest(name, names(), 'the names')}"
+            f"there is no data set named {name!r} and no such file{near}; the names are {', '.join(names())}"
         )
     if not path.exists():
-        files = [str(other) for other in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise FileNotFoundError(f"there is no file {name}; {_nearest(str(path), files, 'named sets', names())}")
+        near = _nearest(str(path), [str(other) for other in path.parent.iterdir()] if path.parent.is_dir() else [])
+        raise FileNotFoundError(
+            f"there is no file {name}{near}; give the path of a file or one of {', '.join(names())}"
+        )
     if reader is None:
         raise ValueError(f"{name} is of no known format; files are read that end in {', '.join(_FILES)}")
     return _call(name, reader, (path,), options, where=path)
 
 
-def _nearest(name: str, known: Sequence[str], what: str, otherwise: Sequence[str] | None = None) -> str:
-    """What was meant, where something is near, else what there is."""
+def _nearest(name: str, known: Sequence[str]) -> str:
+    """What was probably meant, in brackets; empty where nothing is near."""
     near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"{what} are {', '.join(known if otherwise is None else otherwise)}"
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _folder_reader(path: Path) -> Reader:
