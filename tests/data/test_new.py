@@ -142,6 +142,35 @@ def test_unseen_categories_are_counted(tmp_path, kinds):
         read_rows(tmp_path / "new.csv", kinds.schema, keep=["weight"])
 
 
+def test_texts_among_numbers_that_are_categories(tmp_path):
+    rows = "".join(f"{'A' if i % 30 == 0 else i % 3}.0,{i}.5\n".replace("A.0", "A") for i in range(60))
+    (tmp_path / "train.csv").write_text("zone,y\n" + rows)
+    schema = saved(load(tmp_path / "train.csv", categories=["zone"], test=0, valid=0).schema)
+    assert schema.columns[0].categories == ("0", "1", "2", "A")
+    (tmp_path / "new.csv").write_text("zone\n1\nA\nB\n2.0\n")
+    found = read_rows(tmp_path / "new.csv", schema)
+    assert found.x.tolist() == [[0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0], [0, 0, 1, 0]]
+    assert found.unseen == {"zone": 1}
+
+
+def test_yes_and_no_may_be_1_and_0(tmp_path, kinds):
+    head = "size;zone;when;yes;colour\n"
+    (tmp_path / "a.csv").write_text(head + "1;1;5.3.2024;ja;rot\n1;1;5.3.2024;nein;rot\n")
+    (tmp_path / "b.csv").write_text(head + "1;1;5.3.2024;1;rot\n1;1;5.3.2024;0;rot\n")
+    assert torch.equal(*(read_new(tmp_path / name, kinds.schema)[0] for name in ("a.csv", "b.csv")))
+
+
+def test_columns_of_another_kind(tmp_path, kinds):
+    date = datetime.datetime(2024, 1, 1)
+    table = {"size": [date], "zone": ["1"], "when": [5.0], "yes": [date], "colour": ["rot"]}
+    pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / "new.parquet")
+    with pytest.raises(ValueError) as error:
+        read_new(tmp_path / "new.parquet", kinds.schema)
+    for text in ("'size' of new.parquet holds dates where training had numbers", "'when' of new.parquet holds numbers",
+                 "'yes' of new.parquet holds dates where training had yes or no"):  # fmt: skip
+        assert text in str(error.value)
+
+
 def test_rows_without_a_target(tmp_path, kinds):
     (tmp_path / "new.csv").write_text("id;size;zone;when;yes;colour;y\nX1;1;1;;ja;rot;1,5\nX2;2;1;;ja;rot;\n")
     assert read_new(tmp_path / "new.csv", kinds.schema)[1] is None

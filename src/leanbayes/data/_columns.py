@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,11 @@ class RawColumn:
             return _texts(self.cells)
         return _objects([number_text(value) for value in self.values.tolist()])
 
+    def as_text(self) -> RawColumn:
+        """The same as texts: numbers as `texts` has them, and what is none as the file has it."""
+        texts = self.texts if self.cells is None else np.where(self.missing, _texts(self.cells), self.texts)
+        return RawColumn(self.name, texts, format=replace(self.format, others=()), cells=self.cells)
+
     def take(self, rows: NDArray[Any]) -> RawColumn:
         """The column with some rows, by number or by a mask."""
         numbers = np.flatnonzero(rows) if rows.dtype == bool else rows
@@ -104,7 +109,8 @@ def read_stored(cells: Cells, code: Column) -> RawColumn:
         found = find_format(column, find_decimal([column], cells.separator), cells.separator)
         if found.kind == code.source and not found.others:
             return _by_format(code.name, column, found)
-    return read
+    # A text among numbers that are categories is one more value, not a wrong one.
+    return read.as_text() if code.kind == "category" else read
 
 
 def number_text(value: float) -> str | None:

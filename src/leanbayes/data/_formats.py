@@ -143,8 +143,8 @@ def read_as(column: Any, form: Format) -> tuple[NDArray[np.float64], NDArray[np.
     elif form.kind == "boolean":
         yes, no = form.pattern.split("/")
         lower = compute.utf8_lower(column)
-        is_yes = compute.equal(lower, yes)
-        good = compute.or_(is_yes, compute.equal(lower, no))
+        is_yes, is_no = (compute.is_in(lower, value_set=arrow.array(pair)) for pair in ([yes, "1"], [no, "0"]))
+        good = compute.or_(is_yes, is_no)
         values = compute.if_else(good, is_yes.cast(arrow.float64()), None)
     else:
         values = _seconds(column, form.pattern)

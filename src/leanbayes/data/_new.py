@@ -146,9 +146,10 @@ def _problems(columns: Sequence[RawColumn], schema: Schema, path: Path) -> list[
     for column, code in zip(columns, schema.columns):
         name, wrong = code.name, wrong_values(column)
         kind = column.format.kind
-        if code.kind == "number" and (column.is_text or kind == "date"):
-            what = "dates" if kind == "date" else f"text ({short(str(column.texts[~column.missing][0]))})"
-            found.append(Problem(f"column {name!r} of {path.name} holds {what} where training had numbers"))
+        if code.kind != "category" and (kind == "text" or (kind == "date") != (code.kind == "date")):
+            what = {"text": "text", "date": "dates"}.get(kind, "numbers")
+            wanted = {"date": "dates", "boolean": "yes or no"}.get(code.source, "numbers")
+            found.append(Problem(f"column {name!r} of {path.name} holds {what} where training had {wanted}"))
         elif code.kind in ("number", "date") and wrong:
             assert column.wrong is not None
             row = int(column.wrong.argmax()) + 1

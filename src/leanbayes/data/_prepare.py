@@ -117,6 +117,8 @@ def fit_columns(
         if why is not None:
             left[name] = why
             continue
+        if name in categories and column.format.others:
+            column = column.as_text()  # what is no number is a category, too
         code = fit_column(column, rows, category=name in categories, most=most, gaps=flag)
         if texts and len(code.categories) < count:
             details.append(f"{name!r} (the {len(code.categories)} most frequent of {count})")
