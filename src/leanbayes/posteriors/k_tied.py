@@ -91,8 +91,9 @@ def _product(u: Tensor, v: Tensor) -> Tensor:
         for j in range(1, u.shape[1]):
             matrix = matrix + u[:, j : j + 1] * v[:, j]
         return matrix
+    # Factors whose long side is contiguous: the gradients of a product follow it, and thin ones are far quicker so.
     with exact_products(u.device):
-        return u @ v.mT
+        return u.mT.contiguous().mT @ v.mT.contiguous()
 
 
 @register_posterior("KTied")
