@@ -77,7 +77,7 @@ MEASURES = {
     "brier": ("Brier", "{:.4f}"),
 }
 # The questions of the report whose answers stand below the table.
-CONCLUSIONS = ("Which method to choose?", "And if cost does not matter?", "How sure is this?")
+CONCLUSIONS = ("Which method should you choose?", "And if cost is no object?", "How sure is this?")
 
 
 def digits_table() -> str:
@@ -92,9 +92,9 @@ def digits_table() -> str:
     train, valid, test = data["settings"]["examples"]
     seeds = f"mean ± standard deviation over the seeds {', '.join(map(str, data['seeds']))}"
     lines += ["", f"`{data['command']}`, {data['date'][:10]}, {data['device']}, {versions}; {seeds}."]
-    lines.append(f"{train} images to train on, {valid} to watch, {test} to test on. Source: `{DIGITS}`.")
-    said = {finding.question: finding.answer for finding in summarise(parse(data))}
-    lines += ["", "What its report concludes:", ""]
+    lines.append(f"{train} training images, {valid} for validation, {test} test images. Source: `{DIGITS}`.")
+    said = {finding.question: " ".join([finding.answer, *finding.more]) for finding in summarise(parse(data))}
+    lines += ["", "The report concludes:", ""]
     return "\n".join([*lines, *(f"- {said[question]}" for question in CONCLUSIONS if question in said)])
 
 
@@ -290,8 +290,8 @@ def mmd_text() -> str:
     log_alpha = _means("vn-mnist")["variance, dense1", "log alpha"]
     bound = lb.analysis.mmd_bound(math.exp(log_alpha), weights)
     return (
-        f"`dense1` has D = {weights:,} weights, so that the bound is below 2 from log alpha = "
-        f"{found['log alpha above which the bound is below 2']:.2f} on. With noise in all four layers it ends at "
+        f"`dense1` has D = {weights:,} weights, so the bound drops below 2 at log alpha = "
+        f"{found['log alpha above which the bound is below 2']:.2f}. With noise in all four layers it ends at "
         f"{log_alpha:.2f}, where the bound is {bound.bound:.1f}: {'vacuous' if bound.vacuous else 'not vacuous'}. "
         f"With noise in `dense1` alone it ends at {found['log alpha']:.2f}, with a bound of "
         f"{found['bound sqrt(2 D / (pi alpha))']:.2f} and a distance of "
@@ -426,7 +426,7 @@ def finetune_table(path: pathlib.Path = ROOT / FINETUNE) -> str:
     """What tuning the patches of a trained network buys, on clean and on corrupted images."""
     result = read_result(path, SHOWN)
     if result is None:
-        return f"There is no `{FINETUNE}` so far."
+        return f"There is no `{FINETUNE}` yet."
     rows = result["rows"]
     metrics = [name + text for text in ("", ", corrupted images") for name in FINETUNE_METRICS]
     lines = [f"| network | {' | '.join(metrics)} |", "|---|" + "---:|" * len(metrics)]
@@ -436,7 +436,7 @@ def finetune_table(path: pathlib.Path = ROOT / FINETUNE) -> str:
             lines.append(f"| {name} | {' | '.join(found[metric] for metric in metrics)} |")
     verdict = "All checks hold." if result["verdict"] == HOLDS else f"It falls short: {result['gap']}."
     if on_generated_data(result):
-        verdict += " The images are generated ones, so that no figure means anything."
+        verdict += " The images are generated, so the figures mean nothing."
     times = [f"{row['name']}: {spread(row['measured'])} %" for row in rows if row["metric"].startswith("time, %")]
     lines += ["", f"{verdict} Time over that of training, {'; '.join(times)}."]
     lines.append(f"`{result['command']}`, {result['date']}, {result['device']}. Source: `{FINETUNE}`.")

@@ -15,6 +15,8 @@ from rich.table import Table
 _WIDE = 120
 # What a narrow terminal has no room for.
 _FIRST_TO_GO = ("brier", "width")
+# An AUROC that sees no difference.
+_CHANCE = 0.5
 _WRITTEN = {
     "accuracy": ("accuracy", "{:.2%}", max),
     "nll": ("NLL", "{:.4f}", min),
@@ -51,11 +53,12 @@ def comparison_table(result: dict[str, Any], width: int = _WIDE) -> Table:
         The table.
     """
     seeds = len(result["seeds"])
-    over = "" if seeds == 1 else f", mean of {seeds} seeds"
+    over = ", one seed" if seeds == 1 else f", mean of {seeds} seeds"
+    tested = f"{result['examples']['test']:,} test examples, " if "examples" in result else ""
     narrow = width < _WIDE - 20
     metrics = [name for name in result["metrics"] if not narrow or name not in _FIRST_TO_GO]
     shifted = result["metrics"][1]
-    table = Table(title=f"{result['data']}: {result['samples']} samples per prediction{over}", box=SIMPLE_HEAD)
+    table = Table(title=f"{result['data']}: {tested}{result['samples']} samples per prediction{over}", box=SIMPLE_HEAD)
     table.add_column("method", no_wrap=True)
     last = ["OOD AUROC", "params", "train s"]
     extra = [] if narrow else [f"shifted {_WRITTEN[shifted][0]}", "ms/example"]
@@ -69,9 +72,20 @@ def comparison_table(result: dict[str, Any], width: int = _WIDE) -> Table:
         else:
             table.add_row(entry["title"], "failed")
             failed.append(f"{entry['title']}: {entry['error']}")
+    if any(_at_chance(entry) for entry in result["methods"]):
+        failed.append("* no better than chance (0.5) at telling unfamiliar inputs from test data")
     if failed:
-        table.caption = escape("; ".join(failed))
+        table.caption = escape("\n".join(failed))
     return table
+
+
+def verdict(result: dict[str, Any]) -> str:
+    """What the figures say about the choice of a method; empty where they say nothing."""
+    from leanbayes.report.content import parse
+    from leanbayes.report.summary import summarise
+
+    findings = summarise(parse(result))
+    return "\n".join([findings[0].answer, *(f"- {remark}" for remark in findings[0].more)]) if findings else ""
 
 
 def metric_table(title: str, metrics: dict[str, float]) -> Table:
@@ -97,8 +111,13 @@ def _row(entry: dict[str, Any], metrics: list[str], best: dict[str, float | None
         text = "-" if value is None else _WRITTEN[name][1].format(value)
         cells.append(f"[bold]{text}[/bold]" if value is not None and value == best[name] else text)
     auroc = _mean(entry.get("ood", {}).get("auroc"))
-    cells.append("-" if auroc is None else f"{auroc:.3f}")
+    cells.append("-" if auroc is None else f"{auroc:.3f}{'*' if _at_chance(entry) else ''}")
     return [*cells, f"{entry['overhead']:.2f}x", f"{_mean(entry['train_seconds']) or 0:.1f}"]
+
+
+def _at_chance(entry: dict[str, Any]) -> bool:
+    auroc = _mean(entry.get("ood", {}).get("auroc"))
+    return auroc is not None and auroc <= _CHANCE
 
 
 def _extra(entry: dict[str, Any], shifted: str) -> list[str]:

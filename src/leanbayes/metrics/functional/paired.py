@@ -26,8 +26,8 @@ def paired_test(first: Tensor, second: Tensor) -> PairedTest:
 
     .. math:: z = \frac{\bar d}{\sqrt{\frac{1}{N^2} \sum_i d_i^2 + \frac{1}{S} \mathrm{Var}_s(\bar d_s)}}
 
-    with the differences :math:`d_i` averaged over seeds; the second term is there for two seeds and more, and counts how
-    much the difference changes from one training to the next. For one seed and values of 0 and 1 this is McNemar's
+    with the differences :math:`d_i` averaged over seeds; the second term is there for two seeds and more, and counts
+    how much the difference changes from one training to the next. For one seed and values of 0 and 1 this is McNemar's
     statistic.
 
     Args:
