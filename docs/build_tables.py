@@ -250,7 +250,7 @@ def variance_table(name: str) -> str:
         lines.append(f"| {text} | {' | '.join(_with_published(found.get(title)) for title in titles)} |")
         sources[f"`results/{id}.json`"] = result["preset"]
     made = ", ".join(f"{path} (preset {preset})" for path, preset in sources.items())
-    note = f"Mean ± standard deviation over seeds, in brackets the published figure. Source: {made}."
+    note = f"Mean ± standard deviation over seeds; the published figure is in brackets. Source: {made}."
     return "\n".join([*lines, "", note])
 
 
@@ -279,7 +279,8 @@ def transition_text() -> str:
     return (
         f"{text} The VGG-like network has noise in its last three convolutions and its first dense layer. There the "
         "dashed lines replace all four, and log alpha is that of the dense one. Drawn from `results/vn-mnist.json` and "
-        "`results/vn-priors.json`, where its training is short; the long one of `results/vn-cifar10.json` ends alike.*"
+        "`results/vn-priors.json`, where its training is short; the long one of `results/vn-cifar10.json` ends the "
+        "same way.*"
     )
 
 
@@ -310,11 +311,11 @@ def kappa_text() -> str:
     before = [step for step in steps if step[2] >= 90][-1]
     (epoch, alpha, mean, above), (_, last_alpha, last_mean, last_above) = before, steps[-1]
     return (
-        f"In our run with softplus behind `dense1`, and noise in that layer alone, log alpha is {alpha:.1f} after "
-        f"{epoch:.0f} epochs, and still the means alone predict {mean:.1f} % of 2000 test images. There log10 kappa is "
-        f"above 1.5 for {above:.1%} of the weights. In the end log alpha is {last_alpha:.1f}, the means predict "
-        f"{last_mean:.1f} %, and kappa is above the threshold for {last_above:.1%}. Means over the seeds. Source: "
-        "`results/vn-kappa.json`."
+        f"In our run with softplus after `dense1` and noise in that layer only, log alpha is {alpha:.1f} after "
+        f"{epoch:.0f} epochs, yet the means alone still predict {mean:.1f} % of 2000 test images. At that point log10 "
+        f"kappa is above 1.5 for {above:.1%} of the weights. At the end log alpha is {last_alpha:.1f}, the means "
+        f"predict {last_mean:.1f} %, and kappa is above the threshold for {last_above:.1%}. Means over the seeds. "
+        "Source: `results/vn-kappa.json`."
     )
 
 
@@ -328,7 +329,7 @@ def samples_text() -> str:
     ((average, value),) = [(name, v) for (name, _), v in _means("vn-samples").items() if name.startswith("average")]
     mnist = _means("vn-mnist")
     return (
-        f"Single draws, each of them one network for all test images, reach {single['mean accuracy, %']:.1f} % on "
+        f"Single draws, each one network for all test images, reach {single['mean accuracy, %']:.1f} % on "
         f"average and {single['best accuracy, %']:.1f} % at best; the {average} of them reaches {value:.2f} %. Draws "
         f"for each image reach {mnist['variance', ONE]:.2f} % alone and {mnist['variance', MANY]:.2f} % averaged over "
         "20. Means over the seeds. Sources: `results/vn-samples.json`, `results/vn-mnist.json`."
@@ -353,7 +354,7 @@ def gaps_table() -> str:
     lines += [f"- `{result['id']}`: {result['gap']}" for result in failed]
     missing = [f"`{id}`" for id, result in found.items() if result is None]
     if missing:
-        lines += ["", f"Without a result so far: {', '.join(missing)}."]
+        lines += ["", f"No result yet: {', '.join(missing)}."]
     return "\n".join(lines)
 
 

@@ -15,8 +15,6 @@ from rich.table import Table
 _WIDE = 120
 # What a narrow terminal has no room for.
 _FIRST_TO_GO = ("brier", "width")
-# An AUROC that sees no difference.
-_CHANCE = 0.5
 _WRITTEN = {
     "accuracy": ("accuracy", "{:.2%}", max),
     "nll": ("NLL", "{:.4f}", min),
@@ -65,14 +63,15 @@ def comparison_table(result: dict[str, Any], width: int = _WIDE) -> Table:
     for title in (*(_WRITTEN[name][0] for name in metrics), *last, *extra):
         table.add_column(title, justify="right", no_wrap=True)
     best = {name: _best(result, name) for name in metrics}
+    blind = _blind(result)
     failed = []
     for entry in result["methods"]:
         if entry["status"] == "done":
-            table.add_row(*_row(entry, metrics, best), *(() if narrow else _extra(entry, shifted)))
+            table.add_row(*_row(entry, metrics, best, blind), *(() if narrow else _extra(entry, shifted)))
         else:
             table.add_row(entry["title"], "failed")
             failed.append(f"{entry['title']}: {entry['error']}")
-    if any(_at_chance(entry) for entry in result["methods"]):
+    if blind:
         failed.append("* no better than chance (0.5) at telling unfamiliar inputs from test data")
     if failed:
         table.caption = escape("\n".join(failed))
@@ -104,20 +103,23 @@ def _best(result: dict[str, Any], name: str) -> float | None:
     return better(known) if better is not None and known else None
 
 
-def _row(entry: dict[str, Any], metrics: list[str], best: dict[str, float | None]) -> list[str]:
+def _row(entry: dict[str, Any], metrics: list[str], best: dict[str, float | None], blind: set[str]) -> list[str]:
     cells = [entry["title"]]
     for name in metrics:
         value = _mean(entry["metrics"][name])
         text = "-" if value is None else _WRITTEN[name][1].format(value)
         cells.append(f"[bold]{text}[/bold]" if value is not None and value == best[name] else text)
     auroc = _mean(entry.get("ood", {}).get("auroc"))
-    cells.append("-" if auroc is None else f"{auroc:.3f}{'*' if _at_chance(entry) else ''}")
+    cells.append("-" if auroc is None else f"{auroc:.3f}{'*' if entry['name'] in blind else ''}")
     return [*cells, f"{entry['overhead']:.2f}x", f"{_mean(entry['train_seconds']) or 0:.1f}"]
 
 
-def _at_chance(entry: dict[str, Any]) -> bool:
-    auroc = _mean(entry.get("ood", {}).get("auroc"))
-    return auroc is not None and auroc <= _CHANCE
+def _blind(result: dict[str, Any]) -> set[str]:
+    """Names of the methods that do not recognise unfamiliar inputs."""
+    from leanbayes.report.content import parse
+
+    comparison = parse(result)
+    return {entry.name for entry in comparison.done if comparison.chance(entry, "auroc")}
 
 
 def _extra(entry: dict[str, Any], shifted: str) -> list[str]:

@@ -13,6 +13,8 @@ QUESTION = "Which method should you choose?"
 LIKELIHOOD = ("nll", "lpd", "brier", "rmse", "accuracy")
 # Test examples below which only large differences are more than chance.
 _FEW = 100
+# Methods that a sentence names one by one.
+_LISTED = 4
 _PLAIN = ("plain", "deterministic", "point", "map")
 _QUALITY = ("accuracy", "rmse")
 
@@ -135,7 +137,12 @@ def ties(comparison: Comparison, top: Entry, key: str, among: Sequence[Entry] | 
     tied = [e for e in comparison.tied(top, key) if among is None or e in among]
     if not tied:
         return ""
-    return f" {listed([called(entry) for entry in tied])} {'is' if len(tied) == 1 else 'are'} tied with it."
+    if among is None and len(tied) == len(comparison.having(key)) - 1 > 1:
+        return " All other methods are tied with it."
+    names = [called(entry) for entry in tied]
+    if len(names) > _LISTED + 1:
+        names = [*names[:_LISTED], f"{len(names) - _LISTED} others"]
+    return f" {listed(names)} {'is' if len(tied) == 1 else 'are'} tied with it."
 
 
 def _dearer(comparison: Comparison, chosen: Entry, measure: Measure) -> str:

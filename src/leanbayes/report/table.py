@@ -127,6 +127,8 @@ def _below(entry: Entry, measure: Measure) -> Markup | None:
 
 def _std(measure: Measure, std: float) -> str:
     scaled = 100 * std if measure.style == "percent" else std
+    if 0 < scaled < 1e-4:  # would be written with an exponent
+        return f"{scaled:.5f}"
     return f"{scaled:#.2g}".rstrip(".") if scaled < 99.5 else f"{scaled:,.0f}"
 
 
