@@ -87,7 +87,8 @@ def compare(
     """Train and measure methods on one data set with one budget.
 
     The result is written after every method, and what a seed took is kept as soon as it is done; a model that was
-    trained stands in ``<out>/<method>/seed<n>``, where `load_checkpoint` finds it. A method that fails is noted with
+    trained stands in ``<out>/<method>/seed<n>``, where `load_checkpoint` finds it, beside the losses of its test
+    examples. A method that fails is noted with
     its reason, and the others go on.
 
     Args:

@@ -47,7 +47,7 @@ def recommended(comparison: Comparison) -> Entry | None:
     if key is None:
         return None
     reference = plain(comparison)
-    if reference in comparison.having(key) and comparison.evidence.tested(key):
+    if reference in comparison.having(key) and tested(comparison, key):
         return best(comparison.measure(key), _winners(comparison)) or reference
     return best(comparison.measure(key), small(comparison)) or best(comparison.measure(key), comparison.having(key))
 
@@ -55,7 +55,17 @@ def recommended(comparison: Comparison) -> Entry | None:
 def firm(comparison: Comparison) -> bool:
     """Whether the choice rests on a test and on more than one training of each method."""
     key = first_of(comparison, LIKELIHOOD)
-    return key is not None and comparison.seeds > 1 and comparison.evidence.tested(key)
+    return key is not None and comparison.seeds > 1 and tested(comparison, key)
+
+
+def tested(comparison: Comparison, key: str) -> bool:
+    """Whether every method that may be chosen was compared with plain training, example by example."""
+    reference = plain(comparison)
+    if reference is None or key not in reference.measures:
+        return comparison.evidence.tested(key)
+    rivals = [entry for entry in small(comparison) if entry is not reference and key in entry.measures]
+    judged = all(comparison.judge(entry, reference, key) is not None for entry in rivals)
+    return judged and comparison.evidence.tested(key)
 
 
 def plain(comparison: Comparison) -> Entry | None:
@@ -97,11 +107,11 @@ def choice(comparison: Comparison) -> Finding | None:
 def _main_sentence(comparison: Comparison, chosen: Entry, measure: Measure) -> str:
     key, reference = measure.key, plain(comparison)
     value = measure.write(chosen.measures[key].mean)
-    if not comparison.evidence.tested(key):
+    if not tested(comparison, key):
         size = f" among methods with up to {SMALL}× the parameters" if chosen in small(comparison) else ""
         return (
-            f"{called(chosen)} has the best {measure.title}{size}, {value}, but its lead may be chance: these results "
-            "hold no losses of single examples to test it with. Run the comparison again for that."
+            f"{called(chosen)} has the best {measure.title}{size}, {value}, but no test says that its lead is more "
+            "than chance."
         )
     if reference is None or key not in reference.measures:
         return f"{called(chosen)} has the best {measure.title}, {value}.{ties(comparison, chosen, key)}"
@@ -150,7 +160,7 @@ def _dearer(comparison: Comparison, chosen: Entry, measure: Measure) -> str:
     near = small(comparison)
     larger = [entry for entry in comparison.having(measure.key) if entry not in near and "overhead" in entry.measures]
     entry = best(measure, larger)
-    if entry is None or chosen not in near or not comparison.evidence.tested(measure.key):
+    if entry is None or chosen not in near or not tested(comparison, measure.key):
         return ""
     value, size = measure.write(entry.measures[measure.key].mean), f"{entry.measures['overhead'].mean:.2f}×"
     judgement = comparison.judge(entry, chosen, measure.key)

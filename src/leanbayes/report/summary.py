@@ -16,6 +16,7 @@ from leanbayes.report.choice import (
     plain,
     recommended,
     small,
+    tested,
     tested_on,
     ties,
 )
@@ -177,8 +178,12 @@ def _sure(comparison: Comparison) -> Finding | None:
     if key is None or len(comparison.having(key)) < 2:
         return None
     question = "How sure is this?"
-    if not comparison.evidence.tested(key):
-        return Finding(question, "Differences were not tested, so small ones may be chance.")
+    if not tested(comparison, key):
+        return Finding(
+            question,
+            "Small differences may be chance. They were not tested, because these results lack the losses of single "
+            "examples; run the comparison again for that.",
+        )
     seeds = f"{comparison.seeds} seeds" if comparison.seeds > 1 else "one seed"
     text = (
         f"The figures rest on {tested_on(comparison)} and {seeds}. Two methods count as tied unless a paired test "
