@@ -58,7 +58,7 @@ def intervals(comparison: Comparison) -> Markup | None:
     ends = [v for e in found for i in e.intervals for v in (i.target, i.mean)]
     reach = [v for e in found for i in e.intervals for v in (i.lower, i.upper)]
     low, high = min(ends), max(ends)
-    room = 0.5 * (high - low or 1.0)
+    room = 0.25 * (high - low or 1.0)
     # One method's huge intervals would flatten all others; they run out of the plot instead.
     y = axis([max(min(reach), low - room), min(max(reach), high + room)], HEIGHT - BOTTOM, TOP, log=False)
     items = [(entry, _width(comparison, entry), _intervals(entry, entry.intervals, y)) for entry in found]

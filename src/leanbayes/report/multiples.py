@@ -69,7 +69,7 @@ def training_curves(comparison: Comparison) -> Markup | None:
         return None
     return figure(
         "training",
-        "Training of each method, one run. All plots of one quantity share their axes. The NLL is per example, "
+        "One training run of each method. All plots of one quantity share their axes. The NLL is per example, "
         "on the training set (solid) and on the validation set (dashed); a dashed line that rises while the solid one "
         "falls shows over-fitting.",
         switch("training-quantity", "Quantity", options),

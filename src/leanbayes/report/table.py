@@ -60,7 +60,7 @@ def _hint(comparison: Comparison) -> str:
     parts.append(
         f"Means over {comparison.seeds} seeds, ± the standard deviation."
         if comparison.seeds > 1
-        else "Every figure comes from one training."
+        else "Every figure comes from a single training run."
     )
     return " ".join(parts)
 
