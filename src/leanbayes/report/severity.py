@@ -31,8 +31,8 @@ def metric_against_severity(comparison: Comparison) -> Markup | None:
     on = f", on {count:,} examples at each severity" if count else ""
     return figure(
         "severity",
-        "Each metric on the clean test data and as the inputs get worse, averaged over the kinds of corruption and over "
-        f"the seeds{on}. A method you can trust degrades slowly and does not become over-confident.",
+        "Each metric on the clean test data and as the inputs get worse, averaged over the kinds of corruption and "
+        f"over the seeds{on}. A method you can trust degrades slowly and does not become over-confident.",
         switch("severity-metric", "Metric", options, highlight(comparison.done)),
     )
 
