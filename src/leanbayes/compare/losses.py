@@ -46,7 +46,8 @@ def example_losses(prediction: Prediction, y: Tensor, target_std: float = 1.0) -
 def write_losses(folder: Path, losses: dict[str, Tensor]) -> None:
     """Keep the values of one network."""
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **{name: values.numpy() for name, values in losses.items()})
+    arrays: dict[str, Any] = {name: values.numpy() for name, values in losses.items()}
+    np.savez_compressed(buffer, **arrays)
     write_bytes(folder / LOSSES, buffer.getbuffer())
 
 
