@@ -77,4 +77,4 @@ def test_other_files_are_left_out(tmp_path):
     (tmp_path / "compare-digits.json").write_text("{}")
     (tmp_path / "vn-toy.json").write_text('{"verdict": "holds", "preset": "short", "date": "", "gap": ""}')
     page = results_page(tmp_path, "")
-    assert page.startswith("## Without a result so far") and page.count("\n| `") == len(LEDGER) + len(BEYOND)
+    assert page.startswith("## No result yet") and page.count("\n| `") == len(LEDGER) + len(BEYOND)

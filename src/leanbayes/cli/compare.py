@@ -11,7 +11,7 @@ from typing import Any
 
 from leanbayes.cli import _options as shared
 from leanbayes.cli._errors import MethodsFailed
-from leanbayes.cli._tables import comparison_table, console, print_json
+from leanbayes.cli._tables import comparison_table, console, print_json, verdict
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +72,8 @@ def run(options: argparse.Namespace) -> int:
 
     page = write_report(out)
     screen.print(comparison_table(result, screen.width))
+    screen.print(verdict(result), markup=False, highlight=False)
+    screen.print()
     screen.print(f"figures: {out / 'compare.json'}", markup=False, highlight=False, soft_wrap=True)
     screen.print(f"report:  {page}", markup=False, highlight=False, soft_wrap=True)
     if options.json:

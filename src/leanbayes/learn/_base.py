@@ -29,7 +29,7 @@ from leanbayes.training.capture import capture
 Array = NDArray[Any]
 
 # Rows predicted at once: all samples of so many rows are held in memory.
-_BLOCK = 4096
+BLOCK = 4096
 
 
 class BayesEstimator(BaseEstimator):
@@ -117,7 +117,7 @@ class BayesEstimator(BaseEstimator):
         if self.samples != "auto":
             return int(self.samples)
         settings: dict[str, Any] = {"likelihood": self.likelihood_, "seed": self.seed_, "joint": True}
-        return predict(self.model_, inputs[:_BLOCK], "auto", keep="summary", **settings).samples
+        return predict(self.model_, inputs[:BLOCK], "auto", keep="summary", **settings).samples
 
     def _network(self, outputs: int) -> nn.Module:
         if self.module is not None:
@@ -151,7 +151,7 @@ class BayesEstimator(BaseEstimator):
         scaled = self.input_scaler_.transform(validate_data(self, X, dtype=np.float64, reset=False))
         like = next(self.model_.parameters())
         pieces: list[list[Array]] = [[] for _ in read]
-        for block in torch.as_tensor(scaled).split(_BLOCK):
+        for block in torch.as_tensor(scaled).split(BLOCK):
             prediction = predict(
                 self.model_,
                 block.to(like.device, like.dtype),

@@ -66,10 +66,11 @@ LEDGER = {
 }
 
 BEYOND_TITLE = "Beyond the papers"
-# What no paper shows; ids begin with the system that they are about.
+# What no paper shows; ids begin with the system that they are about, or with "board".
 BEYOND = {
     "emp-finetune": "a trained network, patched and fine-tuned in a tenth of its training time",
     "emp-ablation": "patched norms without the output, and with a component of zeros",
+    "board-tables": "the default estimators against what else a user would pick, on tables",
 }
 
 
