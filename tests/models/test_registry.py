@@ -14,6 +14,7 @@ from leanbayes.models._registry import register
 
 def test_names_are_sorted_and_complete():
     assert models.names() == (
+        "event_lstm",
         "ktied_cnn",
         "ktied_resnet",
         "lenet5",
