@@ -58,7 +58,9 @@ def test_a_variable_that_nobody_measured_has_no_edges():
     ],
 )
 def test_methods_are_those_of_the_table(run, method, layers):
-    model = ehr.convert(run, create("event_lstm", vocabulary=6, embedding=3, hidden=4, dense=3), method, 1.0)
+    model = ehr.convert(
+        run, create("event_lstm", vocabulary=6, embedding=3, hidden=4, dense=3), method, ehr.Way(0.1, 1.0, 0.2)
+    )
     found = {layer.path: type(layer.method).__name__ for layer in model.modules() if hasattr(layer, "method")}
     assert found == layers
     if method == "bayesian":
@@ -79,6 +81,9 @@ def test_the_choice_is_by_validation_rows_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(ehr, "valid_nll", lambda run, method, way, seed: 1 - way.option)
     monkeypatch.setattr(ehr, "scores", None)
     chosen = r1_ehr._choose(run)
+    assert {method: way.embedding_std for method, way in chosen.items() if way.embedding_std is not None} == {
+        "gaussian": 0.3, "cauchy": 0.3,
+    }  # fmt: skip
     assert {method: way.option for method, way in chosen.items()} == {
         "deterministic": 1.0, "batchensemble": 1.0, "embeddings": 0.3, "bayesian": 0.3, "gaussian": 1.0, "cauchy": 1.0,
         "ensemble": 1.0,

@@ -50,6 +50,15 @@ def test_all_factors_have_a_probability_of_one(name):
     assert float(weights.sum()) == pytest.approx(1, abs=1e-6)
 
 
+def test_clipped_factors_are_those_that_the_library_draws():
+    logs, weights = r1_priors._log_factor(r1_priors.FACTORS["cauchy-trained"], clipped=True)
+    assert float(weights.sum()) == pytest.approx(1, abs=1e-6)
+    assert float(logs[weights > 0].max()) == pytest.approx(math.log(101), abs=0.02)
+    torch.manual_seed(0)
+    drawn = r1_priors.scales(r1_priors.FACTORS["cauchy-trained"], 50_000)
+    assert float(drawn.max()) == pytest.approx(101) and float(drawn.min()) == pytest.approx(-99)
+
+
 def test_product_normals_of_three():
     """w r s of standard normals, against a sum over r of the product of two."""
     x = torch.tensor([0.2, 1.0, 3.0], dtype=torch.float64)

@@ -33,13 +33,15 @@ class Way(NamedTuple):
         lr: Learning rate.
         option: Weight decay of points, standard deviation of the prior of weights and embeddings, or probability of a
             factor to start at +1, see `OPTIONS`.
+        embedding_std: Standard deviation of the prior of the embeddings beside rank-1 factors, None for others.
     """
 
     lr: float
     option: float
+    embedding_std: float | None = None
 
     def __str__(self) -> str:
-        return f"{self.lr:g}-{self.option:g}"
+        return "-".join(f"{value:g}" for value in self if value is not None)
 
 
 # What the option of a method is called, and the setting that lists its values.
@@ -55,12 +57,12 @@ OPTIONS = {
 }
 
 
-def ways(run: Run, method: str) -> list[Way]:
+def ways(run: Run, method: str, embedding_std: float | None = None) -> list[Way]:
     """What is tried for a method."""
     name = OPTIONS[method][1]
     if name is None:
         return []
-    return [Way(lr, option) for lr in run.settings["rates"] for option in run.settings[name]]
+    return [Way(lr, option, embedding_std) for lr in run.settings["rates"] for option in run.settings[name]]
 
 
 def records(run: Run) -> Dataset:
@@ -115,28 +117,30 @@ def events(run: Run) -> tuple[dict[str, tuple[Tensor, Tensor]], int]:
     return {name: (encode(part.tensor()), part.y.float()) for name, part in parts.items()}, encode.vocabulary
 
 
-def convert(run: Run, net: nn.Module, method: str, option: float) -> nn.Module:
+def convert(run: Run, net: nn.Module, method: str, way: Way) -> nn.Module:
     """The network as one of the methods of table 4."""
     count = run.settings["components"]
     if method == "deterministic":
         return net
     if method == "ensemble":
         return lb.bayesianize(net, lb.DeepEnsemble(count))
-    return lb.bayesianize(net, _rules(run, method, option))
+    return lb.bayesianize(net, _rules(run, method, way))
 
 
-def _rules(run: Run, method: str, option: float) -> Mapping[str, Method | None]:
-    count, std = run.settings["components"], run.settings["embedding_std"]
-    rank1: dict[str, Any] = {"components": count, "random_sign": option, "init_spread": run.settings["spread"]}
-    embeddings = lb.MeanField(lb.Normal(0.0, std))
-    return {
-        "batchensemble": {"embedding": None, "*": lb.BatchEnsemble(**rank1)},
-        "embeddings": {"embedding": lb.MeanField(lb.Normal(0.0, option)), "*": None},
-        "bayesian": {"*": lb.MeanField(lb.Normal(0.0, option), bias="same")},
-        # The stochastic embeddings are kept, and shared by the components.
-        "gaussian": {"embedding": embeddings, "*": lb.Rank1(**rank1)},
-        "cauchy": {"embedding": embeddings, "*": lb.Rank1(posterior="cauchy", **rank1)},
-    }[method]
+def _rules(run: Run, method: str, way: Way) -> Mapping[str, Method | None]:
+    s = run.settings
+    if method in ("embeddings", "bayesian"):
+        prior = lb.Normal(0.0, way.option)
+        embedding = {"embedding": lb.MeanField(prior), "*": None}
+        return embedding if method == "embeddings" else {"*": lb.MeanField(prior, bias="same")}
+    rank1: dict[str, Any] = {"components": s["components"], "random_sign": way.option, "init_spread": s["spread"]}
+    if method == "batchensemble":
+        return {"embedding": None, "*": lb.BatchEnsemble(**rank1)}
+    assert way.embedding_std is not None
+    posterior = {"gaussian": "normal", "cauchy": "cauchy"}[method]
+    # The stochastic embeddings are kept, and shared by the components.
+    embeddings = lb.MeanField(lb.Normal(0.0, way.embedding_std))
+    return {"embedding": embeddings, "*": lb.Rank1(posterior=posterior, **rank1)}
 
 
 def trained(run: Run, method: str, way: Way, seed: int) -> tuple[nn.Module, list[dict[str, Any]]]:
@@ -162,7 +166,7 @@ def trained(run: Run, method: str, way: Way, seed: int) -> tuple[nn.Module, list
 
     def build() -> nn.Module:
         sizes = {name: s[name] for name in ("embedding", "hidden", "dense")}
-        return convert(run, create("event_lstm", vocabulary=vocabulary, **sizes), method, way.option)
+        return convert(run, create("event_lstm", vocabulary=vocabulary, **sizes), method, way)
 
     rows = {name: data[name] for name in ("train", "valid")}
     model, history = run.trained(f"r1-ehr-{method}-{way}", seed, build, rows, config, likelihood=lb.Bernoulli())
@@ -182,7 +186,7 @@ def scores(run: Run, method: str, way: Way, seed: int) -> dict[str, Any]:
     best = min(range(len(history)), key=lambda epoch: history[epoch]["valid_nll"])
     found: dict[str, Any] = {name: _scores(run, model, *data[name], seed) for name in PARTS}
     found["parameters"] = sum(parameter.numel() for parameter in model.parameters())
-    return found | {"best epoch": best + 1, "seconds": sum(record["seconds"] for record in history)}
+    return found | {"best epoch": best + 1}
 
 
 @torch.no_grad()

@@ -23,6 +23,7 @@ METHODS = {
     "cauchy": "rank-1, Cauchy",
     "ensemble": "deep ensemble",
 }
+_RANK1 = ("gaussian", "cauchy")
 _COLOURS = {
     "deterministic": "#868e96", "batchensemble": "#f08c00", "embeddings": "#2b8a3e", "bayesian": "#0b7285",
     "gaussian": "#3b5bdb", "cauchy": "#7048e8", "ensemble": "#d9480f",
@@ -78,16 +79,21 @@ def _options(run: Run) -> dict[str, Any]:
 
 
 def _choose(run: Run) -> dict[str, ehr.Way]:
-    """The way of the least NLL on the validation rows for each method."""
-    seed = run.seeds[0]
-    pieces = {f"valid-{m}-{way}-seed{seed}": (m, way, seed) for m in METHODS for way in ehr.ways(run, m)}
-    tried = run.units(ehr.valid_nll, pieces)
-    chosen = {
-        method: min(ways, key=lambda way: tried[f"valid-{method}-{way}-seed{seed}"])
-        for method in METHODS
-        if (ways := ehr.ways(run, method))
-    }
+    """The way of the least NLL on the validation rows for each method; rank-1 keeps the embeddings that did best."""
+    others = {method: ehr.ways(run, method) for method in METHODS if method not in _RANK1}
+    chosen = _best(run, {method: ways for method, ways in others.items() if ways})
+    std = chosen["embeddings"].option
+    chosen |= _best(run, {method: ehr.ways(run, method, std) for method in _RANK1})
     return {method: chosen.get(method, chosen["deterministic"]) for method in METHODS}
+
+
+def _best(run: Run, ways: Mapping[str, Sequence[ehr.Way]]) -> dict[str, ehr.Way]:
+    seed = run.seeds[0]
+    pieces = {f"valid-{method}-{way}-seed{seed}": (method, way, seed) for method in ways for way in ways[method]}
+    tried = run.units(ehr.valid_nll, pieces)
+    return {
+        method: min(each, key=lambda way: tried[f"valid-{method}-{way}-seed{seed}"]) for method, each in ways.items()
+    }
 
 
 def _process(run: Run) -> dict[str, Any]:
@@ -101,7 +107,6 @@ def _rows(found: Found) -> list[Row]:
             for (key, text), published in zip(_METRICS.items(), _PUBLISHED[method][part]):
                 rows.append(Row(METHODS[method], f"{text}, {title}", published, [one[part][key] for one in ones]))
         rows.append(Row(METHODS[method], "parameters", None, [ones[0]["parameters"]]))
-        rows.append(Row(METHODS[method], "training, s", None, [one["seconds"] for one in ones]))
     return rows
 
 
@@ -151,8 +156,9 @@ def _notes(run: Run, chosen: Mapping[str, ehr.Way], found: Found) -> list[str]:
         f"learning rate (of {', '.join(f'{rate:g}' for rate in s['rates'])}) and one more setting by the validation "
         f"NLL of the first seed: {ways}",
         f"{s['samples']} samples, rounded up to a multiple of the components; Normal(1, 0.1) and Cauchy(1, 0.1) priors "
-        f"of factors, beside a Normal(0, {s['embedding_std']:g}) prior of embeddings; LSTM weights are drawn once per "
-        "batch and component, other factors for each example",
+        "of factors, and of embeddings the prior that was best for these alone, "
+        f"Normal(0, {chosen['gaussian'].embedding_std:g}); LSTM weights are drawn once per batch and component, other "
+        "factors for each example",
         f"the published ensemble has an unknown size, this one {s['components']} networks",
     ]
 
@@ -177,7 +183,7 @@ def draw(figure: Mapping[str, Any], canvas: Any) -> None:
 
 _COMMON = {
     "hours": 24, "together": 1, "bins": 10, "components": 4, "samples": 25, "anneal": 0.5, "spread": 0.1,
-    "embedding_std": 0.3, "rates": (3e-3, 1e-2), "weight_decays": (0.0, 1e-3), "signs": (0.5, 1.0),
+    "rates": (3e-3, 1e-2), "weight_decays": (0.0, 1e-3), "signs": (0.5, 1.0),
     "prior_stds": (0.1, 0.3),
 }  # fmt: skip
 register(
