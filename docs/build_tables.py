@@ -453,10 +453,7 @@ FACTOR_PRIORS = {
     "tail index over the same range, by integral": "by integral",
     "tail index in the limit": "in the limit",
 }
-RECORDS = {f"{name}, test": f"{name}" for name in ("NLL, nats", "AUC-PR", "ECE")} | {
-    "parameters": "parameters",
-    "training, s": "training, s",
-}
+RECORDS = {f"{name}, test": f"{name}" for name in ("NLL, nats", "AUC-PR", "ECE")} | {"parameters": "parameters"}
 
 
 def result_table(id: str, head: str, metrics: dict[str, str], root: pathlib.Path = ROOT) -> str:

@@ -63,6 +63,8 @@ def test_methods_are_those_of_the_table(run, method, layers):
     )
     found = {layer.path: type(layer.method).__name__ for layer in model.modules() if hasattr(layer, "method")}
     assert found == layers
+    if method in ("gaussian", "cauchy"):
+        assert model.get_submodule("lstm").estimator == "rank1"
     if method == "bayesian":
         assert isinstance(model.get_submodule("output").bias, lb.parameter.RandomParameter)
 

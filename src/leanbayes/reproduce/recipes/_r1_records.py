@@ -138,9 +138,11 @@ def _rules(run: Run, method: str, way: Way) -> Mapping[str, Method | None]:
         return {"embedding": None, "*": lb.BatchEnsemble(**rank1)}
     assert way.embedding_std is not None
     posterior = {"gaussian": "normal", "cauchy": "cauchy"}[method]
+    # Factors of the LSTM, too, are drawn for each example, as in the paper; a draw for the whole batch is the default.
+    rank1 |= {"posterior": posterior, "estimator": "rank1"}
     # The stochastic embeddings are kept, and shared by the components.
     embeddings = lb.MeanField(lb.Normal(0.0, way.embedding_std))
-    return {"embedding": embeddings, "*": lb.Rank1(posterior=posterior, **rank1)}
+    return {"embedding": embeddings, "*": lb.Rank1(**rank1)}
 
 
 def trained(run: Run, method: str, way: Way, seed: int) -> tuple[nn.Module, list[dict[str, Any]]]:

@@ -157,8 +157,8 @@ def _notes(run: Run, chosen: Mapping[str, ehr.Way], found: Found) -> list[str]:
         f"NLL of the first seed: {ways}",
         f"{s['samples']} samples, rounded up to a multiple of the components; Normal(1, 0.1) and Cauchy(1, 0.1) priors "
         "of factors, and of embeddings the prior that was best for these alone, "
-        f"Normal(0, {chosen['gaussian'].embedding_std:g}); LSTM weights are drawn once per batch and component, other "
-        "factors for each example",
+        f"Normal(0, {chosen['gaussian'].embedding_std:g}); factors are drawn for each example, the LSTM weights of the "
+        "fully Bayesian network once per batch",
         f"the published ensemble has an unknown size, this one {s['components']} networks",
     ]
 
