@@ -246,18 +246,20 @@ def draw(figure: Mapping[str, Any], canvas: Any) -> None:
         style = "--" if name == "halfcauchy" else "-"
         inside = [number for number, w in enumerate(curve["w"]) if w <= 4]
         w, density_there = ([curve[key][number] for number in inside] for key in ("w", "density"))
-        left.plot([-v for v in reversed(w)] + w, density_there[::-1] + density_there, style, color=one.colour)
-        right.plot(curve["w"], curve["survival"], style, color=one.colour, label=one.title)
+        left.plot(
+            [-v for v in reversed(w)] + w, density_there[::-1] + density_there, style, color=one.colour, label=one.title
+        )
+        right.plot(curve["w"], curve["survival"], style, color=one.colour)
         right.plot(curve["w"][::6], curve["drawn"][::6], "o", color=one.colour, markersize=3, fillstyle="none")
     plain = [number / 50 for number in range(-200, 201)]
     gauss = [math.exp(-0.5 * w * w) / math.sqrt(2 * math.pi) for w in plain]
-    left.plot(plain, gauss, ":", color="0.3")
+    left.plot(plain, gauss, ":", color="0.3", label="no factor")
     sizes = [math.exp(number / 20) for number in range(-80, 36)]
-    right.plot(sizes, [math.erfc(w / math.sqrt(2)) for w in sizes], ":", color="0.3", label="no factor")
+    right.plot(sizes, [math.erfc(w / math.sqrt(2)) for w in sizes], ":", color="0.3")
     left.set(xlabel="weight", ylabel="density", ylim=(0, 1.2), xlim=(-4, 4))
     right.set(xscale="log", yscale="log", xlabel="size of the weight", ylabel="probability of a larger one")
     right.set(xlim=(0.05, 1000), ylim=(1e-5, 1.2))
-    right.legend(frameon=False, fontsize=7, loc="lower left")
+    left.legend(frameon=False, fontsize=7, loc="upper right")
 
 
 register(
