@@ -259,7 +259,7 @@ def draw(figure: Mapping[str, Any], canvas: Any) -> None:
     left.set(xlabel="weight", ylabel="density", ylim=(0, 1.2), xlim=(-4, 4))
     right.set(xscale="log", yscale="log", xlabel="size of the weight", ylabel="probability of a larger one")
     right.set(xlim=(0.05, 1000), ylim=(1e-5, 1.2))
-    left.legend(frameon=False, fontsize=7, loc="upper right")
+    canvas.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=6, frameon=False, fontsize=7)
 
 
 register(
