@@ -30,7 +30,8 @@ def save_pretrained(
     This is what ``model.save_pretrained(folder)`` of a converted model does. The folder gets the configuration as ever
     and, in ``leanbayes.safetensors``, every tensor and the method and prior of every layer, as `lb.save` writes them.
     The plain ``from_pretrained`` refuses the folder with an error that names ours, where it would take a converted
-    model's weights for missing ones and draw them anew.
+    model's weights for missing ones and draw them anew. Of a PEFT model it gets the adapter alone: its configuration,
+    what is trained and what was converted.
 
     Args:
         model: A converted model with a configuration.
@@ -55,6 +56,10 @@ def save_pretrained(
     other = next((name for name in _PLAIN if (target / name).exists()), None)
     if other is not None:
         raise ValueError(f"{folder} holds {other} of a plain model, which would be loaded instead; choose another folder")
+    if _has_adapter(plain):
+        plain.peft_config[plain.active_adapter].save_pretrained(folder)
+        save(model, target / WEIGHTS, frozen=False)
+        return
     config.architectures = [type(plain).__name__]
     config.save_pretrained(folder)
     if plain.can_generate():
@@ -70,7 +75,8 @@ def from_pretrained(model_class: Any, folder: PathLike, **options: Any) -> nn.Mo
     values. Like transformers' own it returns a model in eval mode.
 
     Args:
-        model_class: What would load the plain model: ``AutoModelForCausalLM``, ``BertForMaskedLM``, ...
+        model_class: What would load the plain model: ``AutoModelForCausalLM``, ``BertForMaskedLM``, ... For an adapter
+            of PEFT, the base model itself; the adapter is put in it.
         folder: A folder, or a repository on the Hub.
         options: For the configuration and the download: ``revision``, ``token``, ``cache_dir``, ...
 
@@ -92,15 +98,34 @@ def from_pretrained(model_class: Any, folder: PathLike, **options: Any) -> nn.Mo
     from transformers import AutoConfig, GenerationConfig
     from transformers.utils import cached_file
 
+    name = type(model_class).__name__ if isinstance(model_class, nn.Module) else model_class.__name__
     path = cached_file(folder, WEIGHTS, _raise_exceptions_for_missing_entries=False, **options)
     if path is None:
         raise ValueError(
             f"{folder} has no {WEIGHTS}, so it holds no converted model; load it with "
-            f"{model_class.__name__}.from_pretrained and convert it with lb.bayesianize"
+            f"{name}.from_pretrained and convert it with lb.bayesianize"
         )
+    if isinstance(model_class, nn.Module):
+        return load(path, _with_adapter(model_class, folder)).eval()
     config = AutoConfig.from_pretrained(folder, **options)
     build = getattr(model_class, "from_config", None) or model_class._from_config
     plain = build(config)
     if plain.can_generate():
         plain.generation_config = GenerationConfig.from_pretrained(folder, **options)
     return load(path, plain).eval()
+
+
+def _has_adapter(model: Any) -> bool:
+    """Whether a model is PEFT's, which has the plain one inside."""
+    return callable(getattr(model, "get_base_model", None)) and bool(getattr(model, "peft_config", None))
+
+
+def _with_adapter(base: nn.Module, folder: PathLike) -> nn.Module:
+    """A base model with a fresh adapter of a folder's configuration."""
+    try:
+        from peft import PeftConfig, get_peft_model  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ImportError("adapters need PEFT: pip install peft") from None
+    if not os.path.exists(os.path.join(folder, "adapter_config.json")):
+        raise ValueError(f"{folder} holds a whole model and no adapter; give the model's class")
+    return get_peft_model(base, PeftConfig.from_pretrained(folder))  # pyright: ignore[reportArgumentType]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -12,7 +12,6 @@ from leanbayes.nn._base import Converted
 
 Writer = Callable[..., None]
 _WRITER: list[Writer] = []
-_NAME = "save_pretrained"
 
 
 def writes_pretrained(function: Writer) -> Writer:
@@ -21,26 +20,33 @@ def writes_pretrained(function: Writer) -> Writer:
     return function
 
 
-class SavePretrained:
-    """The method `save_pretrained` of one converted model.
+class SavesConverted:
+    """First base of a converted model's class, which is its own class but for how it is saved.
 
-    Args:
-        model: The model; held weakly, so that the two are no cycle that keeps a GPU's memory.
+    Attributes:
+        plain_class: Its own class.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = weakref.ref(model)
+    plain_class: ClassVar[type]
 
-    def __call__(self, save_directory: Any, *args: Any, **options: Any) -> None:
-        """Write the model to a folder."""
-        _WRITER[0](self.model(), save_directory, *args, **options)
+    def save_pretrained(self, save_directory: Any, *args: Any, **options: Any) -> None:
+        """Write the model to a folder that `leanbayes.huggingface.from_pretrained` reads."""
+        _WRITER[0](self, save_directory, *args, **options)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> SavePretrained:
-        model: Any = self.model()
-        return SavePretrained(memo.get(id(model), model))
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        # No module holds this class, so that a pickle names the model's own.
+        return _new, (type(self).plain_class,), self.__getstate__()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return SavePretrained, (self.model(),)
+
+@cache
+def _saving(kind: type) -> type:
+    names = ("__module__", "__qualname__", "__doc__")
+    return type(kind.__name__, (SavesConverted, kind), {n: getattr(kind, n) for n in names} | {"plain_class": kind})
+
+
+def _new(kind: type) -> Any:
+    made = _saving(kind)
+    return made.__new__(made)
 
 
 def take_over_saving(root: nn.Module) -> None:
@@ -50,15 +56,16 @@ def take_over_saving(root: nn.Module) -> None:
     else:
         models = [module for module in root.modules() if _saves(module)]
     for model in models:
-        setattr(model, _NAME, SavePretrained(model))
+        if not isinstance(model, SavesConverted):
+            model.__class__ = _saving(type(model))
 
 
 def give_back_saving(root: nn.Module) -> None:
     """Undo `take_over_saving`."""
     for module in root.modules():
-        if isinstance(vars(module).get(_NAME), SavePretrained):
-            delattr(module, _NAME)
+        if isinstance(module, SavesConverted):
+            module.__class__ = module.plain_class
 
 
 def _saves(module: nn.Module) -> bool:
-    return callable(getattr(type(module), _NAME, None))
+    return callable(getattr(type(module), "save_pretrained", None))

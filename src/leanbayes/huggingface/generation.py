@@ -77,6 +77,8 @@ def generate(
         >>> text.sequences.shape, text.mutual_information.shape
         (torch.Size([2, 6]), torch.Size([2, 4]))
     """
+    if not callable(getattr(model, "generate", None)):
+        raise TypeError(f"a {type(model).__name__} has no generate; give a converted language model of transformers")
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
         raise ValueError(f"samples is a whole number from 1, not {samples!r}")
     if options.get("num_beams", 1) != 1 or options.get("num_return_sequences", 1) != 1:

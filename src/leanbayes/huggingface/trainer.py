@@ -37,7 +37,7 @@ class ELBOTraining:
     ``gradient_checkpointing=True`` keeps the draws by itself. Evaluation averages the probabilities of several
     samples: ``eval_loss`` is the NLL per target of that prediction, with ``eval_nll``, ``eval_accuracy``, ``eval_ece``,
     ``eval_entropy`` and ``eval_mutual_information`` beside it, and `compute_metrics` gets log-probabilities as logits.
-    Logs ``nll`` and ``kl_weight`` per target and step, and ``kl`` in nats.
+    Logs ``nll`` (per target), ``kl`` (in nats) and ``kl_weight`` beside the loss.
 
     Runs on one device, or on several by ``torchrun`` (DDP); FSDP, DeepSpeed and `nn.DataParallel` are refused.
 
@@ -149,7 +149,9 @@ class ELBOTraining:
             loss = loss * args.world_size  # gradients are averaged over processes
         if num_items_in_batch is None:
             loss = loss / getattr(self._trainer, "current_gradient_accumulation_steps", 1)
-        self._sums.append(torch.stack([terms.nll.detach() * len(y), count.to(terms.nll), terms.kl.detach()]))
+        assert self.elbo is not None
+        parts = (terms.nll * len(y), count, terms.kl, self.elbo.weight_now)
+        self._sums.append(torch.stack([part.detach().to(terms.nll) for part in parts]))
         return (loss, {"loss": loss, "logits": terms.outputs.mean(0)}) if return_outputs else loss
 
     def prediction_step(
@@ -196,9 +198,11 @@ class ELBOTraining:
     def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
         """See the Trainer; adds the parts of the loss since the last time."""
         trainer: Any = super()
-        if "loss" in logs and self._sums and self.elbo is not None:
-            nll, count, _ = torch.stack(self._sums).sum(0).tolist()
-            logs |= {"nll": nll / count, "kl": self._sums[-1][2].item(), "kl_weight": self.elbo.weight_now.item()}
+        if "loss" in logs and self._sums:
+            sums = torch.stack(self._sums)
+            nll, count = sums[:, :2].sum(0).tolist()
+            kl, weight = sums[-1, 2:].tolist()
+            logs |= {"nll": nll / count, "kl": kl, "kl_weight": weight}
             self._sums.clear()
         trainer.log(logs, *args, **options)
 
