@@ -55,7 +55,9 @@ def save_pretrained(
     target.mkdir(parents=True, exist_ok=True)
     other = next((name for name in _PLAIN if (target / name).exists()), None)
     if other is not None:
-        raise ValueError(f"{folder} holds {other} of a plain model, which would be loaded instead; choose another folder")
+        raise ValueError(
+            f"{folder} holds {other} of a plain model, which would be loaded instead; choose another folder"
+        )
     if _has_adapter(plain):
         plain.peft_config[plain.active_adapter].save_pretrained(folder)
         save(model, target / WEIGHTS, frozen=False)
@@ -96,7 +98,7 @@ def from_pretrained(model_class: Any, folder: PathLike, **options: Any) -> nn.Mo
         True
     """
     from transformers import AutoConfig, GenerationConfig
-    from transformers.utils import cached_file
+    from transformers.utils.hub import cached_file
 
     name = type(model_class).__name__ if isinstance(model_class, nn.Module) else model_class.__name__
     path = cached_file(folder, WEIGHTS, _raise_exceptions_for_missing_entries=False, **options)

@@ -61,7 +61,10 @@ def ties(model):
 
 
 PAIRS = [
-    (network, method) for network in AUTO for method in METHODS if network == "gpt2" or method in ("rank1", "emp", "ecmp")
+    (network, method)
+    for network in AUTO
+    for method in METHODS
+    if network == "gpt2" or method in ("rank1", "emp", "ecmp")
 ]
 
 

@@ -45,7 +45,7 @@ def _saving(kind: type) -> type:
 
 
 def _new(kind: type) -> Any:
-    made = _saving(kind)
+    made: Any = _saving(kind)
     return made.__new__(made)
 
 

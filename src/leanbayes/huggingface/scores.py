@@ -48,8 +48,8 @@ class Scores:
             return found.masked_fill(ignored.unsqueeze(-1), torch.nan).reshape(len(y), -1, len(_OF_LABELS))
         parts = [prediction.log_prob(y)]
         if isinstance(likelihood, Gaussian):
-            parts.append((prediction.mean.reshape(y.shape) - y).square().flatten(1).mean(1) if y.dim() > 1 else
-                         (prediction.mean.reshape(y.shape) - y).square())
+            squares = (prediction.mean.reshape(y.shape) - y).square()
+            parts.append(squares.reshape(len(y), -1).mean(1))
         return torch.stack(parts, -1).unsqueeze(1)
 
     def add(self, scores: Tensor) -> None:

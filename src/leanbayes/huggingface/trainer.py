@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
@@ -188,7 +189,9 @@ class ELBOTraining:
         trainer: Any = super()
         self._scores = Scores(self.likelihood)
         try:
-            output = trainer.evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **options)
+            # Loaders draw a seed; training goes on as if nothing had been drawn.
+            with torch.random.fork_rng(devices=[]):
+                output = trainer.evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **options)
             for name, value in self._scores.summary().items():
                 output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)
         finally:
@@ -244,7 +247,9 @@ class ELBOTraining:
             trainer._load_from_checkpoint(resume_from_checkpoint, model)
         path = os.path.join(resume_from_checkpoint, _STATE)
         if not os.path.isfile(path):
-            raise ValueError(f"{resume_from_checkpoint} has no {_STATE}; a BayesTrainer goes on from its own checkpoints")
+            raise ValueError(
+                f"{resume_from_checkpoint} has no {_STATE}; a BayesTrainer goes on from its own checkpoints"
+            )
         assert self.elbo is not None
         self.elbo.load_state_dict(load_file(path), strict=False)  # the model's own state is in another file
 
@@ -264,7 +269,9 @@ class ELBOTraining:
     def _terms(self, model: nn.Module, inputs: Mapping[str, Any]) -> tuple[Terms, Tensor]:
         x, y = self._split(inputs)
         if y is None:
-            raise ValueError(f"the batch has no {self._label_name()!r}, only {', '.join(inputs)}; the ELBO needs targets")
+            raise ValueError(
+                f"the batch has no {self._label_name()!r}, only {', '.join(inputs)}; the ELBO needs targets"
+            )
         if self.elbo is None:
             raise ValueError("the loss is computed in training; call train() first")
         self.elbo.model = model  # as the Trainer has wrapped it
@@ -278,11 +285,11 @@ class ELBOTraining:
         y = inputs.get(label)
         if y is None:
             return x, None
-        plain: Any = self._trainer.model
-        if getattr(getattr(plain, "config", None), "is_encoder_decoder", False):
-            if "decoder_input_ids" not in x:
-                x["decoder_input_ids"] = plain.prepare_decoder_input_ids_from_labels(labels=y)
-        elif getattr(plain, "loss_type", None) == "ForCausalLM":
+        model = self._trainer.model
+        if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+            if "decoder_input_ids" not in x and hasattr(model, "prepare_decoder_input_ids_from_labels"):
+                x["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(labels=y)
+        elif _predicts_next(model):
             # The logits of a position are for the token after it; the last one has no target.
             y = torch.cat([y[..., 1:], torch.full_like(y[..., :1], -100)], -1)
         return x, y
@@ -321,6 +328,15 @@ class ELBOTraining:
             ) from None
 
 
+def _predicts_next(model: Any) -> bool:
+    """Whether a decoder's logits are for the next token, so that its own loss would shift the labels."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    base = model.get_base_model() if callable(getattr(model, "get_base_model", None)) else model
+    shifting = getattr(base, "loss_type", None) in ("ForCausalLM", "ForConditionalGeneration")
+    return shifting or type(base).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+
+
 def _check(args: Any) -> None:
     """Raise where arguments ask for what a converted model cannot do."""
     if (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
@@ -330,8 +346,8 @@ def _check(args: Any) -> None:
         )
     if args.fsdp or args.deepspeed:
         raise ValueError(
-            "BayesTrainer computes the KL beside the model, whose parameters FSDP and DeepSpeed shard; use DDP, or wrap "
-            "an lb.ELBO in a loop of your own"
+            "BayesTrainer computes the KL beside the model, whose parameters FSDP and DeepSpeed shard; use DDP, or "
+            "wrap an lb.ELBO in a loop of your own"
         )
     if args.n_gpu > 1:
         raise ValueError(
@@ -368,10 +384,9 @@ def _noise_gradients() -> type:
 @cache
 def bayes_trainer() -> type:
     """The class `BayesTrainer`; made when it is first asked for, since importing the Trainer takes seconds."""
-    try:
-        import accelerate  # noqa: F401
-        from transformers import Trainer
-    except ImportError:
-        raise ImportError("BayesTrainer needs transformers and accelerate: pip install leanbayes[transformers]") from None
+    if any(find_spec(name) is None for name in ("transformers", "accelerate")):
+        raise ImportError("BayesTrainer needs transformers and accelerate: pip install leanbayes[transformers]")
+    from transformers import Trainer
+
     about = {"__module__": "leanbayes.huggingface", "__doc__": ELBOTraining.__doc__}
     return type("BayesTrainer", (ELBOTraining, Trainer), about)
