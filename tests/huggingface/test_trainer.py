@@ -311,7 +311,7 @@ def test_learned_noise_is_trained_saved_and_resumed(tmp_path):
     whole.train()
     assert likelihood.log_precision.shape == (3,)
     assert likelihood.log_precision.abs().min() > 0
-    assert likelihood.log_precision.grad is None  # zeroed with the model's
+    assert not likelihood.log_precision.grad  # zeroed with the model's
     resumed = trainer(max_steps=2)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
     assert torch.equal(resumed.likelihood.log_precision, likelihood.log_precision)

@@ -85,11 +85,6 @@ class ELBOTraining:
         _check(self._trainer.args)
         self.likelihood = self._default_likelihood() if likelihood is None else likelihood
         self.likelihood.to(self._trainer.args.device)
-        if self._trainer.args.world_size > 1 and any(True for _ in self.likelihood.parameters()):
-            raise ValueError(
-                f"{type(self.likelihood).__name__} learns its noise outside the model, which several processes do not "
-                "share; give it a fixed precision, or train in one process"
-            )
         self.dataset_size = dataset_size
         self.eval_samples = eval_samples
         self.variational_lr = variational_lr
@@ -102,7 +97,6 @@ class ELBOTraining:
         self._sums: list[Tensor] = []
         self._scores: Scores | None = None
         self.elbo: ELBO | None = None
-        self._trainer.add_callback(_noise_gradients()(self.likelihood))
 
     def train(self, *args: Any, **options: Any) -> Any:
         """See the Trainer; every run has an objective of its own, whose steps are counted from 0 or the checkpoint."""
@@ -116,17 +110,14 @@ class ELBOTraining:
         if trainer.optimizer is not None:
             return trainer.optimizer
         given = getattr(trainer, "optimizer_cls_and_kwargs", None)
-        kind, settings = given or trainer.get_optimizer_cls_and_kwargs(trainer.args, trainer.model)
-        if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)) or {
-            "params",
-            "model",
-            "optimizer_dict",
-        } & set(settings):
+        kind, found = given or trainer.get_optimizer_cls_and_kwargs(trainer.args, trainer.model)
+        settings = dict(found)
+        ordinary = isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
+        if not ordinary or settings.keys() & {"params", "model", "optimizer_dict"}:
             raise ValueError(
                 f"optim={trainer.args.optim} chooses its own parameters, which would decay those that a KL term holds; "
                 "use one of torch's optimisers, such as 'adamw_torch'"
             )
-        settings = dict(settings)
         lr = settings.pop("lr", trainer.args.learning_rate)
         decay = settings.pop("weight_decay", trainer.args.weight_decay)
         owner = trainer.model if self.elbo is None else self.elbo
@@ -163,7 +154,8 @@ class ELBOTraining:
         inputs = trainer._prepare_inputs(inputs)
         x, y = self._split(inputs)
         labelled = y is not None and is_labelled(self.likelihood, y)
-        with trainer.compute_loss_context_manager():
+        # In training it is the objective that the accelerator has prepared, and not the model alone.
+        with trainer.compute_loss_context_manager(), trainer.accelerator.autocast():
             prediction = predict(
                 model,
                 x,
@@ -221,13 +213,17 @@ class ELBOTraining:
         return count
 
     def _wrap_model(self, model: nn.Module, training: bool = True, *args: Any, **options: Any) -> nn.Module:
+        """The objective as it is run: the Trainer takes it for a model that is wrapped already."""
         trainer: Any = super()
-        if training and self._trainer.args.gradient_checkpointing:
+        if not training or self.elbo is None:
+            return trainer._wrap_model(model, training, *args, **options)
+        if self._trainer.args.gradient_checkpointing:
             settings = dict(self._trainer.args.gradient_checkpointing_kwargs or {})
             own = {name: settings.pop(name) for name in ("every_n_layers", "offload") if name in settings}
             settings |= {"use_reentrant": False, "context_fn": checkpoint_contexts}
             self._trainer.model.gradient_checkpointing_enable(settings, **own)
-        return trainer._wrap_model(model, training, *args, **options)
+        trainer._wrap_model(self._trainer.model, training, *args, **options)  # which settles how DDP will wrap
+        return self._trainer.accelerator.prepare_model(self.elbo)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         from safetensors.torch import save_file
@@ -274,8 +270,7 @@ class ELBOTraining:
             )
         if self.elbo is None:
             raise ValueError("the loss is computed in training; call train() first")
-        self.elbo.model = model  # as the Trainer has wrapped it
-        return self.elbo(x, y), y
+        return (model if model is self._trainer.model_wrapped else self.elbo)(x, y), y
 
     def _split(self, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Tensor | None]:
         """What the model is given, and the targets of its logits, None where there are no labels."""
@@ -346,8 +341,8 @@ def _check(args: Any) -> None:
         )
     if args.fsdp or args.deepspeed:
         raise ValueError(
-            "BayesTrainer computes the KL beside the model, whose parameters FSDP and DeepSpeed shard; use DDP, or "
-            "wrap an lb.ELBO in a loop of your own"
+            "BayesTrainer saves whole tensors, which FSDP and DeepSpeed split over processes; use DDP, or wrap an "
+            "lb.ELBO in a loop of your own"
         )
     if args.n_gpu > 1:
         raise ValueError(
@@ -364,21 +359,6 @@ def _as_logits(prediction: Prediction) -> Tensor:
     if isinstance(prediction.likelihood, Bernoulli):
         return probs.logit(eps=torch.finfo(probs.dtype).eps)
     return probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
-
-
-@cache
-def _noise_gradients() -> type:
-    """A callback that zeroes the gradients of a likelihood's noise, as the Trainer does with those of its model."""
-    from transformers import TrainerCallback
-
-    class NoiseGradients(TrainerCallback):
-        def __init__(self, likelihood: Likelihood) -> None:
-            self.likelihood = likelihood
-
-        def on_optimizer_step(self, args: Any, state: Any, control: Any, **options: Any) -> None:
-            self.likelihood.zero_grad()
-
-    return NoiseGradients
 
 
 @cache
