@@ -1,8 +1,8 @@
 """Text from a small language model, with what it does not know about every token.
 
 `python examples/generate_with_uncertainty.py [--steps 300]` takes under a minute on two cores. The model learns to go
-on with the days of the week, the months and the numbers; asked to go on after words in an order that it has not seen, its
-functions disagree. Output layer and embedding are one tied weight, of which a function has one draw.
+on with the days of the week, the months and the numbers; where words come in an order that it has not seen, its functions
+disagree. Output layer and embedding are one tied weight, of which a function has one draw.
 """
 
 import argparse
