@@ -1,8 +1,9 @@
 """Text from a small language model, with what it does not know about every token.
 
 `python examples/generate_with_uncertainty.py [--steps 300]` takes under a minute on two cores. The model learns to go
-on with the days of the week, the months and the numbers; where words come in an order that it has not seen, its functions
-disagree. Output layer and embedding are one tied weight, of which a function has one draw.
+on with the days of the week, the months and the numbers. It has never read of the seasons: their embeddings are as
+uncertain as the prior, and so is how a text goes on after them. Output layer and embedding are one tied weight, of which a
+function has one draw.
 """
 
 import argparse
@@ -19,7 +20,8 @@ SERIES = (
     "january february march april may june july august september october november december",
     "one two three four five six seven eight nine ten eleven twelve",
 )
-WORDS = ["<pad>", *(word for series in SERIES for word in series.split())]
+SEASONS = "spring summer autumn winter"
+WORDS = ["<pad>", *(word for series in (*SERIES, SEASONS) for word in series.split())]
 
 
 def encode(text):
@@ -44,8 +46,8 @@ def main() -> None:
     config = GPT2Config(
         vocab_size=len(WORDS), n_positions=16, n_embd=32, n_layer=2, n_head=4, eos_token_id=None, pad_token_id=0
     )
-    plain = GPT2LMHeadModel(config)
-    model = lb.bayesianize(plain, lb.Rank1(components=4))
+    tied = lb.named("transformer.wte") | lb.named("lm_head")
+    model = lb.bayesianize(GPT2LMHeadModel(config), lb.MeanField(init_std=0.1), where=tied)
     texts = make_texts()
     args = TrainingArguments(
         output_dir=tempfile.mkdtemp(),
@@ -57,9 +59,9 @@ def main() -> None:
         report_to="none",
         dataloader_pin_memory=torch.cuda.is_available(),
     )
-    BayesTrainer(model, args, train_dataset=texts, kl_weight=0.05, variational_lr=2e-2).train()
+    BayesTrainer(model, args, train_dataset=texts, variational_lr=5e-2).train()
 
-    for prompt in ("thursday friday saturday", "six seven eight", "eight monday july", "may nine sunday"):
+    for prompt in ("thursday friday saturday", "six seven eight", "spring summer", "winter"):
         x = {"input_ids": encode(prompt)[None].to(model.device)}
         x["attention_mask"] = torch.ones_like(x["input_ids"])
         text = generate(model, x, samples=16, seed=0, max_new_tokens=3)
