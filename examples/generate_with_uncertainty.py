@@ -59,7 +59,7 @@ def main() -> None:
         report_to="none",
         dataloader_pin_memory=torch.cuda.is_available(),
     )
-    BayesTrainer(model, args, train_dataset=texts, variational_lr=5e-2).train()
+    BayesTrainer(model, args, train_dataset=texts, kl_weight=0.1, variational_lr=5e-2).train()
 
     for prompt in ("thursday friday saturday", "six seven eight", "spring summer", "winter"):
         x = {"input_ids": encode(prompt)[None].to(model.device)}

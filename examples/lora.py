@@ -59,7 +59,8 @@ def main() -> None:
     print(f"trained {own} of {whole} parameters; the adapter's file has {size} bytes")
     prompt = torch.tensor([[5, 6, 7]], device=model.device)
     text = generate(again, {"input_ids": prompt, "attention_mask": torch.ones_like(prompt)}, max_new_tokens=4, seed=0)
-    print("5 6 7 ...", text.tokens[0].tolist(), "mutual information", text.mutual_information[0].tolist())
+    for token, entropy, unknown in zip(text.tokens[0], text.entropy[0], text.mutual_information[0]):
+        print(f"next token {token}: entropy {entropy:.2f}, of it unknown {unknown:.5f}")  # the base knows nothing yet
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def test_generate_with_uncertainty(monkeypatch, capsys, verbosity):
 def test_lora(monkeypatch, capsys, verbosity):
     pytest.importorskip("peft")
     run("lora.py", monkeypatch, "--steps", "3")
-    assert re.search(r"trained 2048 of 19744 parameters", capsys.readouterr().out)
+    assert re.search(r"trained 2048 of \d+ parameters", capsys.readouterr().out)
 
 
 def test_lora_says_what_it_needs(monkeypatch, verbosity):
