@@ -2,8 +2,8 @@
 
 `python examples/generate_with_uncertainty.py [--steps 300]` takes under a minute on two cores. The model learns to go
 on with the days of the week, the months and the numbers. It has never read of the seasons: their embeddings are as
-uncertain as the prior, and so is how a text goes on after them. Output layer and embedding are one tied weight, of which a
-function has one draw.
+uncertain as the prior, and so is how a text goes on after them. Output layer and embedding are one tied weight, of
+which a function has one draw.
 """
 
 import argparse
