@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from leanbayes import _pretrained as _pretrained  # converted models of transformers save by it
 from leanbayes import models, nn, ops
 from leanbayes._estimator_registry import register_estimator
 from leanbayes._kl import kl
@@ -59,7 +60,7 @@ from leanbayes.priors import (
 )
 
 if TYPE_CHECKING:
-    from leanbayes import analysis, corruptions, data, metrics, report, rl, training
+    from leanbayes import analysis, corruptions, data, huggingface, metrics, report, rl, training
     from leanbayes.learn import BayesClassifier, BayesRegressor
     from leanbayes.training.capture import capture
 
@@ -108,6 +109,7 @@ __all__ = [
     "current_sampling",
     "data",
     "fold",
+    "huggingface",
     "import_model",
     "import_state",
     "kl",
@@ -140,7 +142,7 @@ __all__ = [
 ]
 
 # What needs more than torch, or is not needed to train and predict, is imported when it is first used.
-_LAZY_PACKAGES = ("analysis", "corruptions", "data", "metrics", "report", "rl", "training")
+_LAZY_PACKAGES = ("analysis", "corruptions", "data", "huggingface", "metrics", "report", "rl", "training")
 _LAZY_NAMES = {
     "BayesClassifier": "leanbayes.learn",
     "BayesRegressor": "leanbayes.learn",
