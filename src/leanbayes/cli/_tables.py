@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 _WIDE = 120
 # What a narrow terminal has no room for.
@@ -29,6 +28,8 @@ _WRITTEN = {
 
 def console(as_json: bool = False) -> Console:
     """Where people read; the standard output belongs to the program that asked for JSON."""
+    from rich.console import Console
+
     stream = sys.stderr if as_json else sys.stdout
     # A file or a pipe has no width of its own, and gets lines that are long enough for every table.
     return Console(file=stream, width=None if stream.isatty() else _WIDE)
@@ -50,6 +51,10 @@ def comparison_table(result: dict[str, Any], width: int = _WIDE) -> Table:
     Returns:
         The table.
     """
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
     seeds = len(result["seeds"])
     over = ", one seed" if seeds == 1 else f", mean of {seeds} seeds"
     tested = f"{result['examples']['test']:,} test examples, " if "examples" in result else ""
@@ -89,6 +94,8 @@ def verdict(result: dict[str, Any]) -> str:
 
 def metric_table(title: str, metrics: dict[str, float]) -> Table:
     """One line per metric."""
+    from rich.table import Table
+
     table = Table("metric", "value", title=title)
     for name, value in metrics.items():
         label, form, _ = _WRITTEN.get(name, (name, "{:.4g}", None))

@@ -21,10 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
         nargs="+",
-        choices=("all", *shared.PRESET_NAMES),
+        type=shared.methods,
         default=["all"],
         metavar="METHOD",
-        help=f"some of {', '.join(shared.PRESET_NAMES)} (default: all)",
+        help=f"some of {', '.join(shared.PRESET_NAMES)}, or your own as module:attribute (default: all)",
     )
     parser.add_argument("--seeds", type=shared.seed, nargs="+", default=[0], help="one network per method and seed")
     parser.add_argument("--ood", help="name or file of data from elsewhere, of the same shape (default: generated)")
@@ -41,7 +41,9 @@ def run(options: argparse.Namespace) -> int:
     from leanbayes.compare import compare
     from leanbayes.data import load
 
-    methods = list(shared.PRESET_NAMES) if "all" in options.method else options.method
+    own = [name for name in options.method if ":" in name]
+    names = [*shared.PRESET_NAMES, *own] if "all" in options.method else options.method
+    methods = [shared.find_preset(name) for name in dict.fromkeys(names)]
 
     def watch(event: str, entry: dict[str, Any]) -> None:
         if event == "start":

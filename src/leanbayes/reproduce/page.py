@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from leanbayes.reproduce.ledger import BEYOND, BEYOND_TITLE, LEDGER, SYSTEMS
-from leanbayes.reproduce.result import HOLDS, SHOWN, on_generated_data, published, read_result, spread
+from leanbayes.reproduce.result import HOLDS, NOT_JUDGED, SHOWN, on_generated_data, published, read_result, spread
 
 BENCHMARKS = {
     "bench-predict-loop": "Prediction with many samples against a loop over samples",
@@ -49,7 +49,8 @@ def results_page(folder: Path, images: str) -> str:
 def _result(result: dict[str, Any], folder: Path, images: str) -> str:
     """One result: verdict, figures, checks, how it was made, picture."""
     id = result["id"]
-    verdict = "**Holds.**" if result["verdict"] == HOLDS else f"**Falls short:** {result['gap']}."
+    said = {HOLDS: "**Holds.**", NOT_JUDGED: "**Not judged:** a smoke run."}
+    verdict = said.get(result["verdict"], f"**Falls short:** {result['gap']}.")
     if on_generated_data(result):
         verdict += " **On generated data,** so the figures cannot be compared with the published ones."
     rows = [
