@@ -30,10 +30,12 @@ from leanbayes.reproduce.result import HOLDS, SHOWN, on_generated_data, publishe
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md",
+    "docs/factor-priors.md",
     "docs/index.md",
     "docs/methods.md",
     "docs/patching.md",
     "docs/quantization.md",
+    "docs/records.md",
     "docs/results.md",
     "docs/speed.md",
     "docs/variance-layers.md",
@@ -444,7 +446,36 @@ def finetune_table(path: pathlib.Path = ROOT / FINETUNE) -> str:
     return "\n".join(lines)
 
 
+# Columns of a table of one result: metrics, and what stands above them.
+FACTOR_PRIORS = {
+    "probability of a size below 0.1": "below 0.1",
+    "probability of a size above 5": "above 5",
+    "tail index, Hill": "tail index, Hill",
+    "tail index over the same range, by integral": "by integral",
+    "tail index in the limit": "in the limit",
+}
+RECORDS = {f"{name}, test": f"{name}" for name in ("NLL, nats", "AUC-PR", "ECE")} | {"parameters": "parameters"}
+
+
+def result_table(id: str, head: str, metrics: dict[str, str], root: pathlib.Path = ROOT) -> str:
+    """The figures of one result, a line for each name, the published ones in brackets."""
+    result = read_result(root / f"results/{id}.json", SHOWN)
+    if result is None:
+        return f"There is no `results/{id}.json` so far."
+    lines = [f"| {head} | {' | '.join(metrics.values())} |", "|---|" + "---:|" * len(metrics)]
+    for name in dict.fromkeys(row["name"] for row in result["rows"]):
+        found = {row["metric"]: row for row in result["rows"] if row["name"] == name}
+        lines.append(f"| {name} | {' | '.join(_with_published(found.get(metric)) for metric in metrics)} |")
+    verdict = "All checks hold." if result["verdict"] == HOLDS else f"It falls short: {result['gap']}."
+    if on_generated_data(result):
+        verdict += " On generated data, so that the published figures in brackets cannot be compared."
+    lines += ["", verdict, f"`{result['command']}`, {result['date']}, {result['device']}. Source: `results/{id}.json`."]
+    return "\n".join(lines)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "factor-priors": functools.partial(result_table, "r1-priors", "prior of the factors", FACTOR_PRIORS),
+    "records": functools.partial(result_table, "r1-ehr", "method", RECORDS),
     "patching-finetune": finetune_table,
     "int8": int8_table,
     "int8-layers": int8_layers_table,

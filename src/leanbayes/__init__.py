@@ -7,7 +7,7 @@ from leanbayes._version import __version__ as __version__
 
 # What type checkers and readers see; when running, `__getattr__` below imports it.
 if TYPE_CHECKING:
-    from leanbayes import analysis, corruptions, data, metrics, models, nn, ops, report, rl, training
+    from leanbayes import analysis, corruptions, data, huggingface, metrics, models, nn, ops, report, rl, training
     from leanbayes._estimator_registry import register_estimator
     from leanbayes._kl import kl
     from leanbayes._predict import predict
@@ -108,6 +108,7 @@ __all__ = [
     "current_sampling",
     "data",
     "fold",
+    "huggingface",
     "import_model",
     "import_state",
     "kl",
@@ -145,6 +146,7 @@ _CORE = {
     "leanbayes._estimator_registry": ("register_estimator",),
     "leanbayes._kl": ("kl",),
     "leanbayes._predict": ("predict",),
+    "leanbayes._pretrained": (),  # converted models of transformers save by it
     "leanbayes._prediction": ("Prediction",),
     "leanbayes._quantize": ("quantize",),
     "leanbayes._registry": ("register_posterior", "register_prior"),
@@ -197,7 +199,19 @@ _CORE = {
 }
 # What needs more than torch, or is not needed to train and predict, is imported when it is used itself.
 _APART = {"leanbayes.learn": ("BayesClassifier", "BayesRegressor"), "leanbayes.training.capture": ("capture",)}
-_PACKAGES = ("analysis", "corruptions", "data", "metrics", "models", "nn", "ops", "report", "rl", "training")
+_PACKAGES = (
+    "analysis",
+    "corruptions",
+    "data",
+    "huggingface",
+    "metrics",
+    "models",
+    "nn",
+    "ops",
+    "report",
+    "rl",
+    "training",
+)
 
 
 # A type checker reads the imports above: by this function it would take any misspelt name for one that is there.
