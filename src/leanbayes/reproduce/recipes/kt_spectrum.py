@@ -1,0 +1,94 @@
+"""kt-spectrum: singular values of trained standard deviations and means (k-tied Normal, figures 3, 5 and 12)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from leanbayes.reproduce.recipe import Recipe, register
+from leanbayes.reproduce.recipes import _kt_networks as kt
+from leanbayes.reproduce.recipes import _kt_posthoc as posthoc
+from leanbayes.reproduce.recipes._checks import at_least
+from leanbayes.reproduce.result import Check, Outcome, Row
+from leanbayes.reproduce.run import Run
+
+# Percentage of the variance of standard deviations that rank 2 must explain in every layer.
+_LEAST = 95.0
+_KINDS = {"std": ("standard deviations", "#0b7285"), "mean": ("means", "#adb5bd")}
+
+
+def measure(run: Run) -> Outcome:
+    """Decompose the standard deviations and means of the networks of `kt-posthoc`."""
+    models = [model for model in kt.MODELS if model in run.settings["models"]]
+    seed = run.seeds[0]
+    done = run.units(posthoc.spectra, {f"{model}-seed{seed}": (model, seed) for model in models})
+    found = {model: done[f"{model}-seed{seed}"] for model in models}
+    rows, checks = [], posthoc.all_there(run, kt.MODELS)
+    for model, layers in found.items():
+        title = kt.MODELS[model].title
+        for name, layer in layers.items():
+            rows += rows_of(f"{title}, {name}", layer)
+        checks += low_rank(title, layers)
+    figure = {kt.MODELS[model].title: layers for model, layers in found.items()}
+    notes = [f"the networks of kt-posthoc, seed {seed}; a kernel is a matrix of outputs by everything else"]
+    return Outcome(rows, checks, {"layers": figure}, notes)
+
+
+def rows_of(title: str, layer: Mapping[str, Any]) -> list[Row]:
+    """What ranks 1 and 2 explain of one kernel."""
+    rows = [
+        Row(title, f"variance of {text} at rank {rank}, %", None, [posthoc.explained(layer, kind, rank)])
+        for kind, (text, _) in _KINDS.items()
+        for rank in (1, 2)
+    ]
+    around = "variance of standard deviations around their mean at rank {}, %"
+    return rows + [Row(title, around.format(rank), None, [100 * layer["spread"][rank - 1]]) for rank in (1, 2)]
+
+
+def low_rank(title: str, layers: Mapping[str, Any]) -> list[Check]:
+    """Checks that rank 2 explains nearly all of the standard deviations, and less of the means.
+
+    A matrix of so many rows or columns has no more singular values, and nothing to show.
+    """
+    wide = {name: layer for name, layer in layers.items() if min(layer["shape"]) > 2}
+    shares = {name: [posthoc.explained(layer, kind, 2) for kind in _KINDS] for name, layer in wide.items()}
+    wrong = [f"{name} ({mean:.4g} against {std:.4g} %)" for name, (std, mean) in shares.items() if mean >= std]
+    text = f"{title}: rank 2 explains less of the means than of the standard deviations in every layer"
+    least = min(std for std, _ in shares.values())
+    return [
+        at_least(f"{title}: variance of standard deviations at rank 2, in the worst layer", [least], _LEAST, " %"),
+        Check(text, not wrong, f"{title}: no less of the means in {', '.join(wrong)}"),
+    ]
+
+
+def draw(figure: Mapping[str, Any], canvas: Any) -> None:
+    """Share of variance by singular value, a line for each layer."""
+    count = len(figure["layers"])
+    columns = min(count, 2)
+    grid = canvas.subplots(math.ceil(count / columns), columns, sharex=True, sharey=True, squeeze=False)
+    for axes, (title, layers) in zip(grid.flat, figure["layers"].items()):
+        for kind, (text, colour) in _KINDS.items():
+            for number, layer in enumerate(layers.values()):
+                places = range(1, len(layer[kind]) + 1)
+                label = text if number == 0 else None
+                axes.plot(places, layer[kind], marker="o", markersize=2.5, linewidth=1, color=colour, label=label)
+        axes.set_title(title, fontsize=9)
+        axes.set_ylim(0, 1)
+    for axes in grid.flat[count:]:
+        axes.set_visible(False)
+    grid[0][0].legend(frameon=False, fontsize=8)
+    canvas.supxlabel("singular value", fontsize=9)
+    canvas.supylabel("share of variance", fontsize=9)
+
+
+register(
+    Recipe(
+        id="kt-spectrum",
+        title="Variance of trained standard deviations and means that low ranks explain",
+        presets=posthoc.PRESETS,
+        seeds=posthoc.SEEDS,
+        measure=measure,
+        draw=draw,
+    )
+)
