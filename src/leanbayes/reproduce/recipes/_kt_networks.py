@@ -144,7 +144,7 @@ _SCHEDULES = {"mlp": "constant", "cnn": "constant", "lstm": "constant", "resnet"
 _SIZES: dict[str, Any] = {"hidden": (400, 400), "width": 64, "batch_size": None, "samples": 100}
 TRAINING: dict[str, dict[str, Any]] = {
     "smoke": {
-        "epochs": dict.fromkeys(MODELS, 1),
+        "epochs": {"mlp": 2, "cnn": 1, "lstm": 1, "resnet": 2},
         "lr": _RATES,
         "schedule": _SCHEDULES,
         "hidden": (20, 20),

@@ -76,15 +76,20 @@ def _share(run: Run, model: str, seed: int) -> float:
 
 def draw(figure: Mapping[str, Any], canvas: Any) -> None:
     """Mean standard deviations over the epochs, a line for each layer; grey where the KL comes in."""
+    from matplotlib import colormaps
+
     grid = canvas.subplots(1, len(figure["curves"]), squeeze=False)[0]
     for axes, (title, curve) in zip(grid, figure["curves"].items()):
         axes.axvspan(0, curve["annealed"], color="#e9ecef", linewidth=0)
-        for name, values in curve["layers"].items():
-            axes.plot(range(1, len(values) + 1), values, linewidth=1, label=name)
+        count = len(curve["layers"])
+        for number, (name, values) in enumerate(curve["layers"].items()):
+            # From the first layer to the last.
+            colour = colormaps["viridis"](number / count)
+            axes.plot(range(1, len(values) + 1), values, linewidth=1, color=colour, label=name)
         axes.set_yscale("log")
         axes.set_xlabel("epoch")
         axes.set_title(title, fontsize=9)
-        axes.legend(frameon=False, fontsize=5 if len(curve["layers"]) > 6 else 8)
+        axes.legend(frameon=False, fontsize=6 if count > 6 else 8, ncols=2 if count > 6 else 1)
     grid[0].set_ylabel("mean standard deviation")
 
 

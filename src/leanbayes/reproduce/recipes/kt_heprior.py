@@ -52,6 +52,7 @@ def measure(run: Run) -> Outcome:
         f"prior N(0, 2 / fan-in) for every kernel; biases of the ResNet are points, those of the MLP have it, too; "
         f"epochs: {epochs}; seed {seed}",
         "the MLP is ours; the published figures are those of the ResNet",
+        kt_spectrum.NOTE,
     ]
     return Outcome(rows, checks, {"layers": layers}, notes)
 

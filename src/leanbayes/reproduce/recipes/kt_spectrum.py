@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any
 
 from leanbayes.reproduce.recipe import Recipe, register
@@ -15,6 +16,10 @@ from leanbayes.reproduce.run import Run
 
 # Percentage of the variance of standard deviations that rank 2 must explain in every layer.
 _LEAST = 95.0
+NOTE = (
+    "variance is the sum of squares, as in the paper, of which the mean alone explains most where all are positive; "
+    "the variance around the mean is what is left without it"
+)
 _KINDS = {"std": ("standard deviations", "#0b7285"), "mean": ("means", "#adb5bd")}
 
 
@@ -31,7 +36,7 @@ def measure(run: Run) -> Outcome:
             rows += rows_of(f"{title}, {name}", layer)
         checks += low_rank(title, layers)
     figure = {kt.MODELS[model].title: layers for model, layers in found.items()}
-    notes = [f"the networks of kt-posthoc, seed {seed}; a kernel is a matrix of outputs by everything else"]
+    notes = [f"the networks of kt-posthoc, seed {seed}; a kernel is a matrix of outputs by everything else", NOTE]
     return Outcome(rows, checks, {"layers": figure}, notes)
 
 
@@ -63,23 +68,27 @@ def low_rank(title: str, layers: Mapping[str, Any]) -> list[Check]:
 
 
 def draw(figure: Mapping[str, Any], canvas: Any) -> None:
-    """Share of variance by singular value, a line for each layer."""
+    """Share of variance that ranks explain, a line for each kernel."""
     count = len(figure["layers"])
     columns = min(count, 2)
     grid = canvas.subplots(math.ceil(count / columns), columns, sharex=True, sharey=True, squeeze=False)
     for axes, (title, layers) in zip(grid.flat, figure["layers"].items()):
-        for kind, (text, colour) in _KINDS.items():
+        for kind, (text, colour) in (_KINDS | {"spread": ("standard deviations around their mean", "#f59f00")}).items():
             for number, layer in enumerate(layers.values()):
-                places = range(1, len(layer[kind]) + 1)
+                shares = layer[kind] if kind == "spread" else list(accumulate(layer[kind]))
                 label = text if number == 0 else None
-                axes.plot(places, layer[kind], marker="o", markersize=2.5, linewidth=1, color=colour, label=label)
+                axes.plot(
+                    range(1, len(shares) + 1), shares, marker="o", markersize=2, linewidth=1, color=colour, label=label
+                )
         axes.set_title(title, fontsize=9)
-        axes.set_ylim(0, 1)
+        axes.set_ylim(0, 1.02)
     for axes in grid.flat[count:]:
         axes.set_visible(False)
-    grid[0][0].legend(frameon=False, fontsize=8)
-    canvas.supxlabel("singular value", fontsize=9)
-    canvas.supylabel("share of variance", fontsize=9)
+    canvas.legend(
+        *grid[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False, fontsize=8
+    )
+    canvas.supxlabel("rank", fontsize=9)
+    canvas.supylabel("share of variance explained", fontsize=9)
 
 
 register(
