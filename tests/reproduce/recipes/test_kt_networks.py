@@ -11,7 +11,7 @@ import leanbayes as lb
 from leanbayes.posteriors.mean_field import MeanFieldPosterior
 from leanbayes.reproduce.recipes import _kt_networks as kt
 from leanbayes.reproduce.recipes import _kt_posthoc as posthoc
-from leanbayes.reproduce.recipes import kt_anneal, kt_heatmap
+from leanbayes.reproduce.recipes import kt_anneal, kt_heatmap, kt_posthoc
 from leanbayes.reproduce.recipes._kt_bounded import Bounded, BoundedPosterior, unbounded
 
 
@@ -174,3 +174,46 @@ def test_annealing_ends_where_the_share_of_the_training_does(run, monkeypatch):
     monkeypatch.setattr(kt, "train", lambda run, model, rank, seed, share: (None, records))
     curve = kt_anneal._curve(run, "mlp", 0)
     assert curve["annealed"] == 5 and curve["layers"]["a"][4] == pytest.approx(0.5)
+
+
+def scores_of(nll, size=(100, 50)):
+    """What `scores` gives, with these NLLs."""
+    figures = {name: {"nll": value, "elbo": value, "accuracy": 90.0} for name, value in nll.items()}
+    return {"figures": figures, "bytes": dict(zip(("mean-field", "compressed to rank 2"), size))}
+
+
+def test_rank_2_must_keep_the_likelihood_of_the_mlp_and_rank_1_must_not():
+    good = {"mean-field": 0.1, "rank 1 by SVD": 0.5, "rank 2 by SVD": 0.105, "rank 3 by SVD": 0.1}
+    assert all(check.holds for check in kt_posthoc._mlp_checks([scores_of(good)]))
+    for change in ({"rank 1 by SVD": 0.12}, {"rank 2 by SVD": 0.12}, {"rank 3 by SVD": 0.12}):
+        assert [check.holds for check in kt_posthoc._mlp_checks([scores_of(good | change)])].count(False) == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "change", "failing"),
+    [
+        ((100, 50), {}, []),
+        ((100, 60), {}, [0]),
+        ((100, 50), {"compressed to rank 2, norms refreshed": 0.48}, [1]),
+        # It must beat the singular values in whichever form suits them.
+        ((100, 50), {"rank 1 by SVD, norms refreshed": 0.51}, [2]),
+        ((100, 50), {"rank 1 by SVD": 0.51}, [2]),
+    ],
+)
+def test_compression_must_halve_the_file_keep_the_likelihood_and_beat_singular_values(size, change, failing):
+    nll = {"mean-field": 0.5, "rank 1 by SVD": 0.7, "compressed to rank 1": 0.6, "compressed to rank 2": 0.6}
+    nll |= {
+        "rank 1 by SVD, norms refreshed": 0.6,
+        "compressed to rank 1, norms refreshed": 0.52,
+        "compressed to rank 2, norms refreshed": 0.504,
+    }
+    rows, checks = kt_posthoc._resnet([scores_of(nll | change, size)])
+    assert rows[0].measured == [size[1] / size[0]]
+    assert [number for number, check in enumerate(checks) if not check.holds] == failing
+
+
+def test_the_picture_of_losses_has_published_ones_beside():
+    nll = {"mean-field": 0.5, "rank 1 by SVD": 0.7, "compressed to rank 2": 0.6}
+    found = kt_posthoc._mean_losses([scores_of(nll | {"compressed to rank 2, norms refreshed": 0.51})])
+    assert found == pytest.approx({"rank 1 by SVD": 0.2, "compressed to rank 2": 0.01})
+    assert kt_posthoc._published_losses("resnet")["rank 1 by SVD"] == pytest.approx(0.163)

@@ -138,9 +138,10 @@ MODELS = {
 
 # The paper trains its first three networks until the ELBO converges, with learning rates from 1e-4 to 3e-3 that it
 # does not name, and the ResNet for 700 epochs at 1e-4. Standard deviations start far below the prior's and move by no
-# more than the learning rate per step in their logarithms, so that shorter trainings of the ResNet need larger ones.
-_RATES = {"mlp": 1e-3, "cnn": 1e-3, "lstm": 1e-3, "resnet": 1e-3}
-_SCHEDULES = {"mlp": "constant", "cnn": "constant", "lstm": "constant", "resnet": "cosine"}
+# more than the learning rate per step in their logarithms, so that short trainings need large ones: at 1e-3, the KL of
+# the MLP was still 7 nats per image after 50 epochs. They fall to 0 in the end.
+_RATES = {"mlp": 3e-3, "cnn": 3e-3, "lstm": 1e-3, "resnet": 1e-3}
+_SCHEDULES = {"mlp": "cosine", "cnn": "cosine", "lstm": "constant", "resnet": "cosine"}
 _SIZES: dict[str, Any] = {"hidden": (400, 400), "width": 64, "batch_size": None, "samples": 100}
 TRAINING: dict[str, dict[str, Any]] = {
     "smoke": {
@@ -153,12 +154,12 @@ TRAINING: dict[str, dict[str, Any]] = {
         "samples": 3,
     },
     "short": _SIZES
-    | {"epochs": {"mlp": 100, "cnn": 60, "lstm": 20, "resnet": 100}, "lr": _RATES, "schedule": _SCHEDULES},
+    | {"epochs": {"mlp": 100, "cnn": 100, "lstm": 30, "resnet": 100}, "lr": _RATES, "schedule": _SCHEDULES},
     "paper": _SIZES
     | {
         "epochs": {"mlp": 300, "cnn": 300, "lstm": 300, "resnet": 700},
-        "lr": _RATES | {"resnet": 1e-4},
-        "schedule": _SCHEDULES | {"resnet": "constant"},
+        "lr": {"mlp": 1e-3, "cnn": 1e-3, "lstm": 1e-3, "resnet": 1e-4},
+        "schedule": dict.fromkeys(MODELS, "constant"),
     },
 }
 
