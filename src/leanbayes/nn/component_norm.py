@@ -21,8 +21,8 @@ class ComponentBatchNorm(NormLayer):
     """A batch norm for each of K components: the rows of a component are normalised among themselves.
 
     In training, ``y = (x - m_k) / sqrt(v_k + eps) * gamma_k + beta_k`` with the mean and variance of the rows of
-    component k in the batch, whether the batch is tiled or its examples have components of their own. A component without a row
-    keeps its running statistics.
+    component k in the batch, whether the batch is tiled or its examples have components of their own. A component
+    without a row keeps its running statistics.
 
     Args:
         template: A batch norm with scale and shift.
