@@ -92,15 +92,15 @@ def test_priors_may_be_centred_where_factors_start():
 
 def test_diversity_rewards_components_that_differ():
     torch.manual_seed(0)
-    outputs, y = torch.randn(3, 5, 4, dtype=torch.float64), torch.randint(4, (5,))
+    outputs, y = torch.randn(3, 5, 4), torch.randint(4, (5,))
     plain, diverse = lb.Categorical(), extras.Diverse(0.5)
     probs = outputs.softmax(-1)
     mean = probs.mean(0)
     information = (probs * (probs / mean).log()).sum(-1).mean(0)  # mean over components of KL(p_k || mean)
     reward = diverse.training_score(outputs, y) - plain.training_score(outputs, y)
-    assert_close(reward, 0.5 * information.expand(3, 5), rtol=1e-4, atol=1e-6)
+    assert_close(reward, 0.5 * information.expand(3, 5))
     same = outputs[:1].expand(3, 5, 4)
-    assert_close(diverse.training_score(same, y), plain.training_score(same, y), rtol=1e-4, atol=1e-6)
+    assert_close(diverse.training_score(same, y), plain.training_score(same, y))
 
 
 def test_components_see_views_of_their_own_in_training_alone():
@@ -173,7 +173,7 @@ def test_held_out_images_are_training_images(tmp_path):
     one = run(tmp_path, held_out=20)
     data = r1.images(one, "cifar10")
     x, _ = r1.judged(one, data)
-    assert len(x) == 20 and len(data.train) == 76 and any("held-out" in note for note in one.notes)
+    assert len(x) == 20 and len(data.train) == 76
 
 
 def found_with(**nll):

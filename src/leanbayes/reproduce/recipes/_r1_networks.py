@@ -81,8 +81,6 @@ def images(run: Run, name: str) -> Dataset:
         name: "cifar10" or "cifar100".
     """
     held_out = run.settings["held_out"]
-    if held_out:
-        run.note(f"judged on {held_out} held-out training images, and not on the test images")
     if name == "cifar100":
         return emp.hundred_images(run, held_out)
     rows = (96, 40) if run.preset == "smoke" else (10000, 2000)

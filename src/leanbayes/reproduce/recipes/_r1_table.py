@@ -107,6 +107,8 @@ def _notes(run: Run, found: Found) -> list[str]:
         f"tiled over {s['components']} components; SGD at {s['lr']:g}, {s['schedule']} learning rate, KL annealed over "
         f"{100 * s['anneal']:g} % of the run; random signs {s['random_sign']:g}, prior std {s['prior_std']:g}",
     ]
+    if s["held_out"]:
+        notes.append(f"judged on {s['held_out']} held-out training images, and not on the test images")
     second = [name for name in r1.EQUAL_COMPUTE if name in found]
     if second:
         best = best_of(found, second)

@@ -92,8 +92,8 @@ def measure(run: Run) -> Outcome:
     settings = ", ".join(f"{key}={value}" for key, value in CANDIDATES[best][1].items()) or "as published"
     notes = [
         f"chosen on {s['held_out']} held-out training images by NLL among {len(names)} candidates: {best} ({settings})",
-        f"WRN-{s['depth']}-{s['width']}, {s['epochs']} tiled epochs or as many passes; limits are those of the published "
-        "ensemble of four WRN-28-10",
+        f"WRN-{s['depth']}-{s['width']}, {s['epochs']} tiled epochs or as many passes; limits are those of the "
+        "published ensemble of four WRN-28-10",
     ]
     return Outcome(rows, checks, figure, notes)
 
