@@ -109,7 +109,8 @@ class ComponentBatchNorm(NormLayer):
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
         positions = x[0, 0].numel()
         axes = tuple(range(2, x.dim()))
-        rows = F.one_hot(index, self.group.components).to(wide.dtype)  # [rows, K]
+        every = torch.arange(self.group.components, device=x.device)
+        rows = (index.unsqueeze(1) == every).to(wide.dtype)  # [rows, K]; one_hot would look at the numbers
         count = rows.sum(0).unsqueeze(1)  # [K, 1]
         share = rows / count.clamp(min=1).T
         per_row = wide.mean(axes) if axes else wide

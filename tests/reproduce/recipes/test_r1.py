@@ -201,3 +201,27 @@ def test_candidates_have_one_budget():
             passes += stage.epochs * (stage.essential().components if stage.tile else 1)
             stage = stage.essential().start
         assert passes == pytest.approx(settings["epochs"] * settings["components"], rel=0.02), name
+
+
+def test_the_best_candidate_on_held_out_images_meets_the_test_images(tmp_path, monkeypatch):
+    asked = []
+
+    def scores(run, name, seed, place):
+        s = run.settings
+        asked.append((name, seed, s["held_out"], s["depth"], s["average"]))
+        nll = 0.1 if s["average"] else 0.2
+        return {"draws": {"1": {"nll": nll, "ece": 0.005, "accuracy": 96.0}}, "parameters": 100 + (name == "normal")}
+
+    monkeypatch.setattr(r1, "scores", scores)
+    settings = r1.SMOKE | {"held_out": 24, "trial_depth": 16, "trial_width": 1, "candidates": ("published", "averaged")}
+    one = Run("r1-beyond", "smoke", settings, (0, 1), tmp_path, progress=False)
+    outcome = r1_beyond.measure(one)
+    assert outcome.verdict == "holds" and "averaged (prior_at=start" in outcome.notes[0]
+    assert asked[:2] == [("normal", 0, 24, 16, 0.0), ("normal", 0, 24, 16, 0.2)]
+    assert asked[2:] == [
+        ("normal", 0, 0, 10, 0.2),
+        ("normal", 1, 0, 10, 0.2),
+        ("deterministic", 0, 0, 10, 0.0),
+        ("deterministic", 1, 0, 10, 0.0),
+        ("ensemble", 0, 0, 10, 0.0),
+    ]

@@ -46,7 +46,7 @@ _COMMON = {
 # 135 epochs of 90 with annealing, signs of probability 0.75 and a prior N(1, 0.05^2), from the authors' code.
 PRESETS: dict[str, dict[str, Any]] = {
     "smoke": {
-        "epochs": 1, "batch_size": 20, "size": 32, "severities": (3,), "corruptions": ("contrast",), "fast": False,
+        "epochs": 1, "batch_size": 20, "size": 16, "severities": (3,), "corruptions": ("contrast",), "fast": False,
         "network": "resnet18", **_COMMON, "components": 2, "cauchy_draws": 1,
     },
     "short": {
