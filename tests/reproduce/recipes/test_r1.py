@@ -225,3 +225,18 @@ def test_the_best_candidate_on_held_out_images_meets_the_test_images(tmp_path, m
         ("deterministic", 1, 0, 10, 0.0),
         ("ensemble", 0, 0, 10, 0.0),
     ]
+
+
+def test_the_course_of_a_training_is_seen_also_where_another_recipe_trained_the_same(tmp_path):
+    one = run(tmp_path, watched=20)
+    data = r1.images(one, "cifar10")
+    t = replace(TINY, family="normal", components=2, epochs=1)
+    assert r1.scores_of(one, t, 0, data)["watched"] == []
+    (seen,) = r1.scores_of(one, t, 0, data, [r1.Watch(one, t, data, 0)])["watched"]
+    assert seen["epoch"] == 1 and len(seen["each"]) == 2 and seen["components"]["diversity"] >= 0
+
+
+def test_a_search_never_sees_corrupted_test_images(tmp_path):
+    one = run(tmp_path, held_out=20)
+    with pytest.raises(ValueError, match="leave it at 0"):
+        r1.shift_of(one, replace(TINY, family="plain"), 0, r1.images(one, "cifar10"))

@@ -258,9 +258,13 @@ def shift_scores(run: Run, name: str, seed: int, place: str) -> dict[str, Any]:
     return _by_severity(run, lambda kind, severity: quality(next(probs), data.test.y))
 
 
-def shift_of(run: Run, t: Training, seed: int, data: Dataset) -> dict[str, Any]:
+def shift_of(
+    run: Run, t: Training, seed: int, data: Dataset, watch: Sequence[Callable[[EpochEnd], Any]] = ()
+) -> dict[str, Any]:
     """The same for any network; as published, Cauchy factors are drawn several times for each component."""
-    model, _ = train(run, t, seed, data)
+    if run.settings["held_out"]:
+        raise ValueError("corrupted images are test images, which held_out keeps apart; leave it at 0 for this result")
+    model, _ = train(run, t, seed, data, watch=watch)
     draws = _draws(run, t)
     count = t.essential().components * (draws[0] if t.family == "normal" else draws[-1])
     predict = emp.Predictor(run, model, count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,19 +37,17 @@ def per_example(settings: Mapping[str, Any], **changes: Any) -> Training:
 def scores(run: Run, t: Training, seed: int, shifted: bool) -> dict[str, Any]:
     """How a network predicts clean and, on demand, corrupted images, with its course over the epochs."""
     data = r1.images(run, "cifar10")
-    found = r1.scores_of(run, t, seed, data, [r1.Watch(run, t, data, seed)])
-    return found | ({CORRUPTED: r1.shift_of(run, t, seed, data)} if shifted and not run.settings["held_out"] else {})
+    watch = [r1.Watch(run, t, data, seed)]
+    found = r1.scores_of(run, t, seed, data, watch)
+    return found | ({CORRUPTED: r1.shift_of(run, t, seed, data, watch)} if shifted else {})
 
 
 def measured(run: Run, trainings: Mapping[str, Training], *, shifted: bool = True) -> dict[str, list[dict[str, Any]]]:
     """Scores of several networks for each seed; what recipes have in common is trained once."""
-    todo = {
-        f"{name.replace(' ', '-')}-seed{seed}": (t, seed, shifted)
-        for name, t in trainings.items()
-        for seed in run.seeds
-    }
+    names = {name: re.sub(r"\W+", "-", name) for name in trainings}
+    todo = {f"{names[name]}-seed{seed}": (t, seed, shifted) for name, t in trainings.items() for seed in run.seeds}
     done = run.units(scores, todo)
-    return {name: [done[f"{name.replace(' ', '-')}-seed{seed}"] for seed in run.seeds] for name in trainings}
+    return {name: [done[f"{each}-seed{seed}"] for seed in run.seeds] for name, each in names.items()}
 
 
 def rows(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Row]:

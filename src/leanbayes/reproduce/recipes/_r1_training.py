@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -185,11 +185,12 @@ def train(
     seed: int,
     data: Dataset,
     *,
-    watch: Iterable[Callable[[EpochEnd], Any]] = (),
+    watch: Sequence[Callable[[EpochEnd], Any]] = (),
 ) -> tuple[nn.Module, list[dict[str, Any]]]:
     """The trained network, in eval mode, and the records of its epochs; goes on with a training that was cut short."""
     t = t.essential()
-    key = f"r1-{_place(run, data)}-{t.key()}"
+    # Records of a training that nobody watched lack what was to be seen.
+    key = f"r1-{_place(run, data)}-{t.key()}{'-watched' if watch else ''}"
     before = None
     # A training that is under way, or was carried here, needs no start.
     if t.start is not None and not (run.folder / "trainings" / f"{key}-seed{seed}" / LAST).exists():
