@@ -50,7 +50,7 @@ def measure(run: Run) -> Outcome:
             checks.append(at_least(text, posthoc.values_of(ones, "mean-field", "accuracy"), _LEAST[model], " %"))
     if "mlp" in found:
         checks += _mlp_checks(found["mlp"])
-    if "resnet" in found:
+    if "resnet" in found and "resnet" in run.settings["compressed"]:
         more, checks_on_size = _resnet(found["resnet"])
         rows += more
         checks += checks_on_size
