@@ -34,6 +34,8 @@ Array = NDArray[Any]
 
 # Rows predicted at once: all samples of so many rows are held in memory.
 BLOCK = 4096
+# Epochs of "auto", and the steps that those of small data may come to.
+_EPOCHS, _STEPS = 200, 5000
 
 
 class BayesEstimator(BaseEstimator):
@@ -48,7 +50,7 @@ class BayesEstimator(BaseEstimator):
         *,
         hidden: Sequence[int],
         module: Callable[[int, int], nn.Module] | None,
-        epochs: int,
+        epochs: int | Literal["auto"],
         batch_size: int,
         lr: float,
         weight_decay: float,
@@ -85,9 +87,7 @@ class BayesEstimator(BaseEstimator):
     def _check_settings(self) -> None:
         """Check what neither the network nor the ELBO checks."""
         counts = {name: _plain(getattr(self, name)) for name in ("epochs", "batch_size", "patience", "samples")}
-        check_count(
-            self, **{n: value for n, value in counts.items() if n in ("epochs", "batch_size") or value != "auto"}
-        )
+        check_count(self, **{n: value for n, value in counts.items() if n == "batch_size" or value != "auto"})
         check_positive(self, lr=_plain(self.lr))
         check_number(self, 0, weight_decay=_plain(self.weight_decay))
         check_choice(self, (False, True), early_stopping=self.early_stopping, refit=self.refit)
@@ -147,14 +147,15 @@ class BayesEstimator(BaseEstimator):
             return loop, self._rows(X[index], y[index], weights[index] / mean_weight)
 
         start = {name: value.clone() for name, value in model.state_dict().items()} if self.refit else {}
+        self._epochs = self._most_epochs(len(kept), len(held) > 0)
         held_rows = self._rows(X[held], y[held], weights[held]) if len(held) else None
         self.likelihood_ = likelihood
         with sampling(generator=noise):
             loop, rows = make_loop(kept)
             if held_rows is None:
-                loop.run(rows, int(self.epochs))
+                loop.run(rows, self._epochs)
             else:
-                loop.run_until_worse(rows, held_rows, int(self.epochs), _plain(self.patience))
+                loop.run_until_worse(rows, held_rows, self._epochs, _plain(self.patience))
         self._finish(model, X, held_rows)
         if self.refit and held_rows is not None:
             model.float().load_state_dict(start)
@@ -167,6 +168,11 @@ class BayesEstimator(BaseEstimator):
         self.validation_curve_ = history["valid_nll"] if held_rows is not None else None
         self.n_iter_ = len(history)
         self.best_epoch_ = history.best["epoch"] if held_rows is not None else len(history)
+
+    def _most_epochs(self, rows: int, stops: bool) -> int:
+        if self.epochs != "auto":
+            return int(self.epochs)
+        return max(_EPOCHS, -(-_STEPS * int(self.batch_size) // rows)) if stops else _EPOCHS
 
     def _rows(self, X: Array, y: Array, weights: Array) -> Rows:
         """Examples on the device, inputs standardised."""
@@ -195,7 +201,7 @@ class BayesEstimator(BaseEstimator):
     def _report(self, record: dict[str, float]) -> None:
         if self.verbose:
             held = f", held-out NLL {record['valid_nll']:.4f}" if "valid_nll" in record else ""
-            print(f"epoch {record['epoch']}/{self.epochs}: loss {record['loss']:.4f}{held}")
+            print(f"epoch {record['epoch']}/{self._epochs}: loss {record['loss']:.4f}{held}")
 
     def _finish(self, model: nn.Module, X: Array, held: Rows | None) -> None:
         """Make the network predict, with the noise of the held-out rows under just these predictions."""

@@ -35,7 +35,8 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
             multiplies), any method of leanbayes, or an ordered mapping of rules to methods; None is ``MeanField()``.
         hidden: Units of the hidden layers of the multilayer perceptron.
         module: Builds another network: ``(in_features, outputs) -> nn.Module``; `hidden` is then not used.
-        epochs: Passes through the distinct training examples, at most.
+        epochs: Passes through the distinct training examples, at most; "auto" is 200, or where training stops early as
+            many as make 5000 steps.
         batch_size: Distinct examples per step.
         lr: Learning rate of AdamW.
         weight_decay: Weight decay of parameters that appear in no KL.
@@ -86,7 +87,7 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
         *,
         hidden: Sequence[int] = (64, 64),
         module: Callable[[int, int], nn.Module] | None = None,
-        epochs: int = 200,
+        epochs: int | Literal["auto"] = "auto",
         batch_size: int = 32,
         lr: float = 1e-2,
         weight_decay: float = 1e-4,
