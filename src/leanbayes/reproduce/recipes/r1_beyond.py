@@ -21,6 +21,7 @@ CANDIDATES: dict[str, tuple[str, dict[str, Any]]] = {
     "norms of each component": ("normal", {"prior_at": "start", "norms": "component"}),
     "slow factors": ("normal", {"prior_at": "start", "factor_lr": 0.1}),
     "fast factors": ("normal", {"prior_at": "start", "factor_lr": 4.0}),
+    "own norms, fast factors": ("normal", {"prior_at": "start", "norms": "component", "factor_lr": 4.0}),
     "diversity": ("normal", {"prior_at": "start", "diversity": 0.1}),
     "own views": ("normal", {"prior_at": "start", "own_views": True}),
     "averaged": ("normal", {"prior_at": "start", "average": 0.2, "schedule": "linear"}),
