@@ -32,6 +32,7 @@ PAGES = (
     "README.md",
     "docs/factor-priors.md",
     "docs/index.md",
+    "docs/k-tied.md",
     "docs/methods.md",
     "docs/patching.md",
     "docs/quantization.md",
@@ -473,10 +474,24 @@ def result_table(id: str, head: str, metrics: dict[str, str], root: pathlib.Path
     return "\n".join(lines)
 
 
+def verdicts_table(prefix: str, folder: pathlib.Path = ROOT / "results") -> str:
+    """What every result of one paper says, and which have none so far."""
+    ids = [id for id in LEDGER if id.split("-")[0] == prefix]
+    found = {id: read_result(folder / f"{id}.json") for id in ids}
+    lines = ["| result | what | verdict | preset |", "|---|---|---|---|"]
+    for id, result in found.items():
+        if result is not None:
+            verdict = HOLDS if result["verdict"] == HOLDS else f"{result['verdict']}: {result['gap']}"
+            lines.append(f"| `{id}` | {LEDGER[id]} | {verdict} | {result['preset']} |")
+    missing = [f"`{id}`" for id, result in found.items() if result is None]
+    return "\n".join([*lines, *(["", f"Without a result so far: {', '.join(missing)}."] if missing else [])])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "factor-priors": functools.partial(result_table, "r1-priors", "prior of the factors", FACTOR_PRIORS),
     "records": functools.partial(result_table, "r1-ehr", "method", RECORDS),
     "patching-finetune": finetune_table,
+    "tied-results": functools.partial(verdicts_table, "kt"),
     "int8": int8_table,
     "int8-layers": int8_layers_table,
     "resnet18": resnet18_table,

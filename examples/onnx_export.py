@@ -32,8 +32,8 @@ def train():
 
 
 def export(model, x, path):
-    """Write a model for batches of any size, as far as it can tell."""
-    batch = torch.export.Dim.DYNAMIC
+    """Write a model for batches of any size; the exporter of an earlier torch may fix it for a network that draws."""
+    batch = torch.export.Dim.AUTO
     with torch.no_grad():
         torch.onnx.export(model, (x,), path, dynamo=True, dynamic_shapes=({0: batch},), verbose=False)
 

@@ -694,3 +694,37 @@ def test_from_gpu_to_cpu_and_back(tmp_path):
     assert_same_states(model, on_gpu)
     inputs = [x.cuda() for x in inputs]
     assert torch.equal(draw(model, inputs), draw(on_gpu, inputs))
+
+
+def test_without_frozen_parameters_of_plain_layers(tmp_path):
+    def make(seed):
+        torch.manual_seed(seed)
+        net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+        net[0].requires_grad_(False)
+        return net
+
+    path = tmp_path / "adapter.safetensors"
+    model = lb.bayesianize(make(0), lb.KTied(rank=1), where=lb.named("2"))
+    model(torch.randn(5, 3))  # statistics of its own
+    lb.save(model, path, frozen=False)
+    with safe_open(path, "pt") as file:
+        assert not [key for key in file.keys() if key.startswith("0.")]
+    other = make(1)
+    kept = other[0].weight.clone()
+    again = lb.load(path, other)
+    assert torch.equal(again[0].weight, kept)
+    assert not again[0].weight.requires_grad
+    wanted = {key: value for key, value in model.state_dict().items() if not key.startswith("0.")}
+    assert all(torch.equal(again.state_dict()[key], value) for key, value in wanted.items())
+    again = lb.load(path, model)  # a converted model keeps its own, too
+    assert torch.equal(again[0].weight, make(0)[0].weight)
+
+
+def test_without_frozen_parameters_a_model_is_asked_for(tmp_path):
+    model = create("mlp", in_features=3, hidden=[4], classes=2)
+    next(model.parameters()).requires_grad_(False)
+    first = next(name for name, module in model.named_modules() if isinstance(module, nn.Linear))
+    model = lb.bayesianize(model, lb.Rank1(), where=~lb.named(first) & lb.types(nn.Linear))
+    lb.save(model, tmp_path / "part.safetensors", frozen=False)
+    with pytest.raises(ValueError, match="saved without the frozen parameters"):
+        lb.load(tmp_path / "part.safetensors")

@@ -253,7 +253,7 @@ def test_a_clipped_deviation_is_zero_and_harmless():
         ({"rank": {"typo": 1}}, "rank names 'typo', which is none of the mean-field layers conv, hidden, output"),
         ({"rank": {"output": 9}}, "rank=9 of output is over its smaller side of 3"),
         ({"tolerance": 0.0}, "tolerance is a KL in nats per weight above 0"),
-        ({"rank": 1, "how": "pca"}, "how is 'log' or 'svd', not 'pca'"),
+        ({"rank": 1, "how": "pca"}, "how is 'log', 'reverse' or 'svd', not 'pca'"),
         ({"rank": 1, "layer": "typo"}, "'typo' matches none of the layers"),
     ],
 )

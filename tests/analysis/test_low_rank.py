@@ -14,8 +14,12 @@ def std(request):
     return positive(*CASES[request.param])
 
 
-def loss(std, factors):
-    return float(divergence(std, factors.product()).sum())
+def loss(std, factors, reverse=False):
+    pair = (factors.product(), std) if reverse else (std, factors.product())
+    return float(divergence(*pair).sum())
+
+
+both_directions = pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 
 
 def test_divergence_is_that_of_torch():
@@ -24,6 +28,14 @@ def test_divergence_is_that_of_torch():
     expected = torch.distributions.kl_divergence(normal(0.3, std), normal(0.3, other))
     torch.testing.assert_close(divergence(std, other), expected, rtol=1e-9, atol=1e-12)
     assert divergence(std, torch.zeros_like(std)).isinf().all()
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3, 4])
+def test_each_direction_is_best_at_its_own_divergence(std, rank):
+    forward, reverse = kl_factors(std, rank), kl_factors(std, rank, reverse=True)
+    assert loss(std, reverse, reverse=True) < 0.999 * loss(std, forward, reverse=True)
+    assert loss(std, reverse, reverse=True) < 0.999 * loss(std, svd_factors(std, rank), reverse=True)
+    assert loss(std, forward) < 0.999 * loss(std, reverse)
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3, 4])
@@ -39,16 +51,19 @@ def test_more_columns_are_never_worse(std):
     assert losses == sorted(losses, reverse=True)
 
 
+@both_directions
 @pytest.mark.parametrize("rank", [1, 2, 3])
-def test_factors_of_the_right_rank_are_found_exactly(rank):
+def test_factors_of_the_right_rank_are_found_exactly(rank, reverse):
     std = positive(20, 30, rank) - 0.001
-    assert loss(std, kl_factors(std, rank)) / std.numel() < 1e-6
+    assert loss(std, kl_factors(std, rank, reverse=reverse)) / std.numel() < 1e-6
 
 
-def test_no_single_entry_can_be_improved(std):
+@both_directions
+def test_no_single_entry_can_be_improved(std, reverse):
     """The gradient in the logarithms vanishes."""
-    logs = [part.requires_grad_() for part in kl_factors(std, 2).logs()]
-    total = divergence(std, logs[0].exp() @ logs[1].exp().mT).mean()
+    logs = [part.requires_grad_() for part in kl_factors(std, 2, reverse=reverse).logs()]
+    product = logs[0].exp() @ logs[1].exp().mT
+    total = (divergence(product, std) if reverse else divergence(std, product)).mean()
     assert all(float(g.abs().max()) < 1e-4 for g in torch.autograd.grad(total, logs))
 
 
@@ -59,16 +74,22 @@ def test_rank_one_is_the_global_minimum(std):
         u = (std / v.mT).square().mean(1, keepdim=True).sqrt()
         v = (std / u).square().mean(0).sqrt().unsqueeze(1)
     assert loss(std, kl_factors(std, 1)) == pytest.approx(loss(std, Factors(u, v)), rel=1e-6)
+    for _ in range(500):
+        u = (v.mT / std).square().mean(1, keepdim=True).rsqrt()
+        v = (u / std).square().mean(0).rsqrt().unsqueeze(1)
+    found = loss(std, kl_factors(std, 1, reverse=True), reverse=True)
+    assert found == pytest.approx(loss(std, Factors(u, v), reverse=True), rel=1e-6)
 
 
-def test_multiplicative_steps_only_improve(std):
+@both_directions
+def test_multiplicative_steps_only_improve(std, reverse):
     generator = torch.Generator().manual_seed(2)
     u, v = (torch.rand(size, 3, generator=generator, dtype=torch.float64) for size in std.shape)
     factors = Factors(u, v)
-    before = loss(std, factors)
+    before = loss(std, factors, reverse)
     for _ in range(40):
-        factors = _multiply(std, factors)
-        now = loss(std, factors)
+        factors = _multiply(std, factors, reverse=reverse)
+        now = loss(std, factors, reverse)
         assert now <= before + 1e-9
         before = now
 

@@ -71,6 +71,23 @@ def test_compare_ends_with_a_table_and_a_report(tables, tmp_path, capsys):
     assert stored["command"].startswith("leanbayes compare ") and len(stored["methods"]) == 2
 
 
+def test_when_to_stop_is_said_on_the_command_line(tables, tmp_path, capsys):
+    words = ["compare", str(tables / "values.csv"), *SMALL, "--method", "plain", "--refit", "--heteroscedastic"]
+    assert main([*words, "--patience", "0", "--no-restore-best", "--out", str(tmp_path)]) == 0
+    settings = json.loads((tmp_path / "compare.json").read_text())["settings"]
+    budget = settings["budget"]
+    assert (budget["patience"], budget["restore_best"], budget["refit"]) == (None, False, True)
+    assert settings["heteroscedastic"] is True
+    folder = tmp_path / "plain" / "seed0"
+    assert not list(folder.rglob("*.pt"))
+    assert json.loads((folder / "model.json").read_text())["noise_factor"] > 0
+    capsys.readouterr()
+    assert main(["evaluate", str(folder), str(tables / "values.csv"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"]["lpd"] < 0
+    wrong = ["fit", str(tables / "kinds.csv"), *SMALL, "--heteroscedastic", "--out", str(tmp_path / "wrong")]
+    assert "heteroscedastic noise is for real targets" in failure(capsys, *wrong)
+
+
 def test_compare_prints_json_that_parses(tables, tmp_path, capsys):
     words = ["compare", str(tables / "values.csv"), *SMALL, "--method", "emp", "--seeds", "0", "1", "--json"]
     assert main([*words, "--out", str(tmp_path)]) == 0
@@ -102,7 +119,7 @@ def test_a_failed_method_is_not_success(tables, tmp_path, capsys, monkeypatch):
     assert json.loads((tmp_path / "compare.json").read_text())["methods"][0]["status"] == "failed"
 
 
-def _plain_or_fail(dataset, preset, seed, network, hidden):
+def _plain_or_fail(dataset, preset, seed, network, hidden, heteroscedastic):
     from leanbayes.compare.networks import build_network
 
     model = build_network(dataset.schema, network, hidden)

@@ -136,6 +136,22 @@ def test_a_table_of_one_result_has_its_figures_and_verdict(program, tmp_path):
     assert "It falls short: a is bad. On generated data" in lines[5]
 
 
+def test_the_table_of_verdicts_names_what_holds_what_does_not_and_what_is_missing(program, tmp_path):
+    for id, gap in (("kt-params", ""), ("kt-snr", "the ratio is 3")):
+        recipe = Recipe(
+            id,
+            "A title",
+            dict.fromkeys(PRESETS, {}),
+            dict.fromkeys(PRESETS, (0,)),
+            lambda run, gap=gap: Outcome([Row("one", "ratio", None, [1.0])], [Check("a ratio", not gap, gap)]),
+        )
+        execute(recipe, work=tmp_path / "work", out=tmp_path)
+    table = program.verdicts_table("kt", tmp_path)
+    assert "| `kt-params` | parameter counts of k-tied networks | holds | short |" in table
+    assert "| falls short: the ratio is 3 | short |" in table
+    assert "Without a result so far: `kt-spectrum`, `kt-heatmap`" in table and "`vn-" not in table
+
+
 def test_tables_are_what_the_program_writes(program):
     tables = {name: build() for name, build in program.TABLES.items()}
     for page in program.PAGES:

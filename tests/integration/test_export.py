@@ -45,7 +45,11 @@ def test_a_program_of_the_means(family):
     torch.testing.assert_close(program(X), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("family", ["rank1", "mc_dropout", "mean_field"])
+RECENT = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 13)
+OF_ROWS = pytest.param("rank1", marks=pytest.mark.xfail(not RECENT, reason="earlier exporters may fix the batch size"))
+
+
+@pytest.mark.parametrize("family", [OF_ROWS, "mc_dropout", "mean_field"])
 def test_a_program_for_batches_of_any_size(family):
     model = make(family)
     with torch.no_grad():

@@ -24,3 +24,14 @@ def test_weights_start_at_a_tenth_and_biases_at_zero():
     weight = model.block4.conv2.weight
     assert abs(weight.std().item() - 0.1) < 4 * 0.1 / (2 * weight.numel()) ** 0.5
     assert not any(bias.any() for name, bias in model.named_parameters() if name.endswith("bias"))
+
+
+def test_the_width_is_that_of_the_first_block():
+    model = KTiedResNet(width=2)
+    assert [block.conv2.out_channels for block in (model.block1, model.block2, model.block3, model.block4)] == [
+        2,
+        4,
+        8,
+        16,
+    ]
+    assert model(torch.zeros(2, 3, 8, 8)).shape == (2, 10)

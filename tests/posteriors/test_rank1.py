@@ -278,3 +278,42 @@ def test_loading_a_plain_weight_replaces_the_shared_one():
     built.set_point_(value)
     r, s = built.output.loc[1], built.input.loc[1]
     assert_close(built.mean(1), value * torch.outer(r, s))
+
+
+def test_drawn_factors_stay_within_the_limit_and_points_are_left_alone():
+    torch.manual_seed(0)
+    module = nn.Linear(4, 5, bias=False)
+    free = build(lb.Rank1(2, posterior="cauchy", init_std=1.0, on="input"), module)
+    limited = build(lb.Rank1(2, posterior="cauchy", init_std=1.0, on="input", clip=2.0), module)
+    limited.load_state_dict(free.state_dict())
+    limited.output.loc.data.fill_(7.0)
+
+    def factors(posterior):
+        generator = torch.Generator().manual_seed(3)
+        return posterior.factors(500, Sampling(component=1, generator=generator))
+
+    before, after = factors(free), factors(limited)
+    assert before.in_scale.abs().max() > 2
+    assert torch.equal(after.in_scale, before.in_scale.clamp(-2, 2))
+    assert torch.equal(after.out_scale, torch.full_like(after.out_scale, 7.0))
+    assert_close(divergence([limited], "mean"), divergence([free], "mean"))
+
+
+def test_limited_weights_are_the_shared_one_times_limited_factors():
+    torch.manual_seed(0)
+    model = lb.bayesianize(
+        nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)),
+        lb.Rank1(2, posterior="cauchy", init_std=5.0, clip=1.5),
+    )
+    weight = model[0].weight
+    drawn = weight.posterior.rsample(200, Sampling(n=200, component=0))
+    assert (drawn / weight.posterior.weight).abs().max() <= 1.5**2 + 1e-6
+    x = torch.ones(300, 4)
+    with lb.sampling(hold=True):
+        first = model[0](x) - model[0].bias
+    most = 1.5**2 * weight.posterior.weight.abs().sum(1)
+    assert (first.abs() <= most + 1e-5).all()
+    seen = []
+    model[0].register_forward_hook(lambda layer, args, out: seen.append(out - layer.bias))
+    model(x)  # where factors of all layers are drawn together
+    assert (seen[0].abs() <= most + 1e-5).all()

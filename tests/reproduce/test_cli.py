@@ -6,7 +6,7 @@ import pytest
 
 from leanbayes.cli import main
 from leanbayes.data import generate
-from leanbayes.reproduce import Outcome
+from leanbayes.reproduce import Outcome, Row
 from tests.reproduce.conftest import make_recipe
 
 
@@ -198,3 +198,16 @@ def test_ctrl_c_says_how_to_go_on(run, only):
     only(make_recipe(measure=measure))
     code, _, err = run("vn-toy")
     assert code == 130 and "interrupted in vn-toy" in err and "the same command goes on" in err
+
+
+def test_single_pieces_of_work_are_done_one_by_one(run, only, tmp_path):
+    def measure(run):
+        found = run.units(lambda run, value: value, {f"net{k}": (float(k),) for k in range(3)})
+        return Outcome([Row("net", "value", None, list(found.values()))], [], {}, [])
+
+    only(make_recipe("vn-kl", measure), make_recipe("vn-toy", measure))
+    code, out, _ = run("vn-*", "--only", "net0", "net2")
+    assert code == 0 and out.count("done what --only asks for; open: net1") == 2
+    assert not (tmp_path / "results").exists() or not list((tmp_path / "results").glob("*.json"))
+    code, out, _ = run("vn-toy")
+    assert code == 0 and "verdict" in out

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from leanbayes.data import generate
-from leanbayes.reproduce import LegOver
+from leanbayes.reproduce import LegOver, PartDone
 from leanbayes.training import OutputError, TrainConfig
 from tests.reproduce.conftest import examples, network
 from tests.training.problems import assert_same, weights, without_times
@@ -381,3 +381,24 @@ def test_real_data_are_asked_for_outside_smoke_runs(make_run, tmp_path):
 def test_a_data_folder_that_is_not_there_is_an_error(make_run, tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no data folder .*missing; give .* with --data"):
         make_run(data=tmp_path / "missing")
+
+
+def test_only_some_pieces_of_work_are_done(make_run):
+    done = []
+
+    def work(run, value):
+        done.append(value)
+        return value
+
+    pieces = {"a-seed0": (1,), "b-seed0": (2,), "b-seed1": (3,)}
+    for _ in range(2):  # what is done already is not done again
+        with pytest.raises(PartDone) as part:
+            make_run(only=["b*", "c"]).units(work, pieces)
+        assert part.value.open == ["a-seed0"] and done == [2, 3]
+    with pytest.raises(ValueError, match=r"named like c; there are a-seed0, b-seed0, b-seed1"):
+        make_run(only=["c"]).units(work, pieces)
+    with pytest.raises(PartDone):
+        make_run(only=["c"]).unit("d", lambda: done.append(0))
+    # Results are there once all is done, whoever did it.
+    assert make_run(only=["a*"]).units(work, pieces) == {"a-seed0": 1, "b-seed0": 2, "b-seed1": 3}
+    assert done == [2, 3, 1]

@@ -71,24 +71,30 @@ def svd_factors(matrix: Tensor, rank: int) -> Factors:
     return _descend(factors.positive(), lambda product: (product - target).square().mean() / scale)
 
 
-def kl_factors(std: Tensor, rank: int) -> Factors:
+def kl_factors(std: Tensor, rank: int, *, reverse: bool = False) -> Factors:
     r"""Factors that minimise the summed KL(N(m, std^2) || N(m, (u v^T)^2)); from rank 2 on the minimum is a local one.
 
     First steps multiply u by :math:`((s^2/p^3) v \,/\, (1/p) v)^{1/3}`, p being the product, and v likewise: the
     minimum of a bound that touches the divergence, so that none of them makes it worse. L-BFGS in the logarithms does
     the rest, from the best of some starts.
+
+    Args:
+        std: The matrix ``[out, rest]``.
+        rank: Number of columns.
+        reverse: Whether to minimise KL(N(m, (u v^T)^2) || N(m, std^2)) instead; the steps then multiply by
+            :math:`((1/p) v \,/\, (p/s^2) v)^{1/2}`.
     """
     level = std.log().mean().exp()
     std = std / level
 
     def loss_of(product: Tensor) -> Tensor:
-        return divergence(std, product).mean()
+        return (divergence(product, std) if reverse else divergence(std, product)).mean()
 
     found = []
     for start in _starts(std, rank):
         factors = start.positive()
         for _ in range(_FIRST_STEPS):
-            factors = _multiply(std, factors)
+            factors = _multiply(std, factors, reverse=reverse)
         found.append(factors)
     u, v = _descend(min(found, key=lambda factors: float(loss_of(factors.product()))), loss_of)
     return Factors(u * level, v)
@@ -135,12 +141,16 @@ def _spanned(rows: Tensor, right: Tensor) -> Factors:
     return Factors((rows @ torch.linalg.pinv(chosen)).clamp_min(0), (right @ chosen.mT).clamp_min(0))
 
 
-def _multiply(std: Tensor, factors: Factors) -> Factors:
+def _multiply(std: Tensor, factors: Factors, *, reverse: bool = False) -> Factors:
     u, v = factors
     for _ in range(2):  # u, then v
-        inverse = 1 / (u @ v.mT)
-        pull = (std * inverse).square() * inverse
-        u, v, std = v, u * ((pull @ v) / (inverse @ v)) ** (1 / 3), std.mT
+        product = u @ v.mT
+        inverse = 1 / product
+        if reverse:
+            up, down, power = inverse, product / std.square(), 1 / 2
+        else:
+            up, down, power = (std * inverse).square() * inverse, inverse, 1 / 3
+        u, v, std = v, u * ((up @ v) / (down @ v)) ** power, std.mT
     return Factors(u, v)
 
 

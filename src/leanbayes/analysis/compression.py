@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from leanbayes.posteriors._base import inverse_softplus
 from leanbayes.posteriors.k_tied import KTied, KTiedPosterior
 from leanbayes.posteriors.mean_field import MeanField, MeanFieldPosterior
 
-_FACTORS = {"log": kl_factors, "svd": svd_factors}
+_FACTORS = {"log": kl_factors, "reverse": partial(kl_factors, reverse=True), "svd": svd_factors}
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,11 @@ def compress(
     .. math:: \sum_{ij} KL(N(m, s_{ij}^2) \,\|\, N(m, p_{ij}^2))
               = \sum_{ij} \log \frac{p_{ij}}{s_{ij}} + \frac{s_{ij}^2}{2 p_{ij}^2} - \frac{1}{2}, \quad p = u v^T,
 
-    in their logarithms. ``how="svd"`` takes those of the truncated singular value decomposition of s: exactly for rank
-    1 and for a rank 2 without negative entries, the closest ones else. `truncate_std` has the truncated matrix itself.
+    in their logarithms. ``how="reverse"`` minimises the divergence in the other direction, with s and p swapped: it
+    widens no weight that is certain, and keeps predictions better at low ranks, where ``"log"`` covers all that the
+    weights could be. A standard deviation of zero has no divergence in that direction. ``how="svd"`` takes the factors
+    of the truncated singular value decomposition of s: exactly for rank 1 and for a rank 2 without negative entries,
+    the closest ones else. `truncate_std` has the truncated matrix itself.
 
     The copy is what `KTied` would have converted: it predicts, trains on, saves and loads as such. Layers that are not
     mean-field, and those that would not become smaller, stay as they are; `compress_report` lists them. A layer with
@@ -103,8 +107,9 @@ def compress(
     Args:
         model: A converted model; it stays as it is.
         rank: The number k of every layer, or of some layers by name; the others then stay as they are.
-        tolerance: Or a KL in nats per weight: each layer gets the smallest rank with at most that.
-        how: "log" or "svd".
+        tolerance: Or a KL in nats per weight, in the direction of `how`: each layer gets the smallest rank with at most
+            that.
+        how: "log", "reverse" or "svd".
         layer: The layers to compress: names or globs, or a selector; None takes all.
 
     Returns:
@@ -121,7 +126,7 @@ def compress(
     if (rank is None) == (tolerance is None):
         raise ValueError("compress takes either rank=, a number of columns, or tolerance=, a KL in nats per weight")
     if how not in _FACTORS:
-        raise ValueError(f"how is 'log' or 'svd', not {how!r}")
+        raise ValueError(f"how is 'log', 'reverse' or 'svd', not {how!r}")
     if tolerance is not None and not tolerance > 0:
         raise ValueError(f"tolerance is a KL in nats per weight above 0, not {tolerance!r}")
     found = copy.deepcopy(uncompiled(model))
@@ -286,8 +291,8 @@ def _rank_loss(matrix: _Matrix, rank: int, how: str) -> float:
     """Summed KL of the factors of a rank, none where the matrix stays mean-field."""
     if not matrix.takes(rank):
         return 0.0
-    factors = Factors(*(part.exp() for part in matrix.logs(rank, how)))
-    return float(divergence(matrix.std, factors.product()).sum())
+    product = Factors(*(part.exp() for part in matrix.logs(rank, how))).product()
+    return float((divergence(product, matrix.std) if how == "reverse" else divergence(matrix.std, product)).sum())
 
 
 def _tie(model: nn.Module, layer: NoisyLayer, matrices: dict[str, _Matrix], rank: int | None, how: str) -> None:

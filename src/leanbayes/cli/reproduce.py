@@ -56,6 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting instead of the preset's"
     )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="PIECE",
+        help="do these pieces of work alone, such as '*normal-seed0'; there is a result once all are done",
+    )
     parser.add_argument("--replace", action="store_true", help="replace a result that shows more")
     shared.add_common(parser, samples=None)
 
@@ -64,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     """Do it; 3 where the time was over first."""
     if not options.ids:
         return _list(options)
-    from leanbayes.reproduce import Leg, LegOver, execute
+    from leanbayes.reproduce import Leg, LegOver, PartDone, execute
     from leanbayes.reproduce.plan import plan
 
     chosen = _chosen(options.ids)
@@ -89,7 +96,12 @@ def run(options: argparse.Namespace) -> int:
                 limit_s=leg,
                 workers=options.workers,
                 command=_command(recipe.id, options),
+                only=options.only,
             )
+        except PartDone as part:
+            open_ones = ", ".join(part.open)
+            screen.print(f"done what --only asks for; open: {open_ones}", markup=False, highlight=False, soft_wrap=True)
+            continue
         except LegOver:
             return _stopped(screen, recipe.id, results, options)
         except KeyboardInterrupt:

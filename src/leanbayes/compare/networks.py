@@ -40,13 +40,16 @@ def default_network(schema: Schema) -> str:
     return "lenet5" if height == width <= _LARGEST else "resnet18"
 
 
-def build_network(schema: Schema, name: str | None = None, hidden: Sequence[int] | None = None) -> nn.Module:
+def build_network(
+    schema: Schema, name: str | None = None, hidden: Sequence[int] | None = None, outputs: int | None = None
+) -> nn.Module:
     """The default network, or another one of `leanbayes.models`, with the sizes of a data set.
 
     Args:
         schema: What the network is for.
         name: Of the network.
         hidden: Widths of a multilayer perceptron, 200 and 200 where None.
+        outputs: Number of outputs, one per class or one for a regression where None.
 
     Returns:
         A plain network with fresh weights.
@@ -60,7 +63,7 @@ def build_network(schema: Schema, name: str | None = None, hidden: Sequence[int]
         create(name)  # says which there are
     if hidden is not None and name != "mlp":
         raise ValueError(f"hidden gives the widths of the model 'mlp', and {name!r} has none")
-    known = _sizes(schema, name)
+    known = _sizes(schema, name, outputs or schema.classes or 1)
     if name == "mlp":
         known["hidden"] = _WIDTHS if hidden is None else list(hidden)
     options = inspect.signature(_BUILDERS[name]).parameters
@@ -84,8 +87,7 @@ def _check_takes(network: nn.Module, schema: Schema, name: str) -> None:
     network.train()
 
 
-def _sizes(schema: Schema, name: str) -> dict[str, Any]:
-    outputs = schema.classes or 1
+def _sizes(schema: Schema, name: str, outputs: int) -> dict[str, Any]:
     sizes: dict[str, Any] = {"classes": outputs, "outputs": outputs, "in_features": math.prod(schema.shape)}
     if schema.inputs == "image":
         stem = "cifar" if max(schema.shape[1:]) <= _LARGEST else "imagenet"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
 
 from leanbayes.nn import (
@@ -13,6 +14,7 @@ from leanbayes.nn import (
     BayesianLayer,
     BilinearLayer,
     CellLayer,
+    ComponentBatchNorm,
     DropoutLayer,
     ForeignNormLayer,
     NormLayer,
@@ -180,7 +182,9 @@ def _attention(module: nn.Module, method: Method, scope: Scope, path: str, batch
     kind="norm",
 )
 def _norm(module: nn.Module, method: Method, scope: Scope, path: str, batch_dim: int | None) -> ConvertedLayer:
-    return NormLayer(module, method, batch_dim=batch_dim, scope=scope, path=path)
+    own = isinstance(module, _BatchNorm) and getattr(method, "norms", None) == "component"
+    layer = ComponentBatchNorm if own else NormLayer
+    return layer(module, method, batch_dim=batch_dim, scope=scope, path=path)
 
 
 def _foreign_norm(module: nn.Module, method: Method, scope: Scope, path: str, batch_dim: int | None) -> ConvertedLayer:

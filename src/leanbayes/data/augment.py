@@ -41,9 +41,14 @@ class PadCrop:
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Cut every image at its own place."""
-        _check(images)
         shape, device = (2, len(images)), generator.device
-        shifts = torch.randint(-self.padding, self.padding + 1, shape, generator=generator, device=device)
+        return self.cut(
+            images, torch.randint(-self.padding, self.padding + 1, shape, generator=generator, device=device)
+        )
+
+    def cut(self, images: Tensor, shifts: Tensor) -> Tensor:
+        """Cut every image at a given place: pixels down and to the right ``[2, B]``, negative for up and left."""
+        _check(images)
         rows, cols = (
             shift.to(images.device).unsqueeze(1) + torch.arange(size, device=images.device)  # [B, size]
             for shift, size in zip(shifts, images.shape[2:])

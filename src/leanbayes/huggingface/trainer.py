@@ -139,8 +139,6 @@ class ELBOTraining:
         args = self._trainer.args
         if num_items_in_batch is not None and args.average_tokens_across_devices:
             loss = loss * args.world_size  # gradients are averaged over processes
-        if num_items_in_batch is None:
-            loss = loss / getattr(self._trainer, "current_gradient_accumulation_steps", 1)
         assert self.elbo is not None
         parts = (terms.nll * len(y), count, terms.kl, self.elbo.weight_now)
         self._sums.append(torch.stack([part.detach().to(terms.nll) for part in parts]))

@@ -37,6 +37,7 @@ class KTiedResNet(nn.Module):
     Args:
         in_channels: Channels of the image.
         classes: Units of the output.
+        width: Channels of the stem and the first block; each further block has twice as many.
 
     Shape:
         ``[B, in_channels, H, W]`` to ``[B, classes]``.
@@ -47,16 +48,16 @@ class KTiedResNet(nn.Module):
         torch.Size([1, 10])
     """
 
-    def __init__(self, in_channels: int = 3, classes: int = 10):
-        check_positive(in_channels=in_channels, classes=classes)
+    def __init__(self, in_channels: int = 3, classes: int = 10, width: int = 64):
+        check_positive(in_channels=in_channels, classes=classes, width=width)
         super().__init__()
-        self.conv1 = nn.Conv2d(in_channels, 64, 3, padding=1)
-        self.block1 = ProjectedBlock(64, 64, stride=1)
-        self.block2 = ProjectedBlock(64, 128, stride=2)
-        self.block3 = ProjectedBlock(128, 256, stride=2)
-        self.block4 = ProjectedBlock(256, 512, stride=2)
-        self.norm = nn.BatchNorm2d(512)
-        self.fc = nn.Linear(512, classes)
+        self.conv1 = nn.Conv2d(in_channels, width, 3, padding=1)
+        self.block1 = ProjectedBlock(width, width, stride=1)
+        self.block2 = ProjectedBlock(width, 2 * width, stride=2)
+        self.block3 = ProjectedBlock(2 * width, 4 * width, stride=2)
+        self.block4 = ProjectedBlock(4 * width, 8 * width, stride=2)
+        self.norm = nn.BatchNorm2d(8 * width)
+        self.fc = nn.Linear(8 * width, classes)
         init_normal_(self, std=0.1)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from leanbayes.nn.attention import AttentionLayer
 from leanbayes.nn.cells import CellLayer
+from leanbayes.nn.component_norm import ComponentBatchNorm
 from leanbayes.nn.dropout import DropoutLayer
 from leanbayes.nn.ensemble import Ensemble
 from leanbayes.nn.foreign_norm import ForeignNormLayer
@@ -16,6 +17,7 @@ __all__ = [
     "BayesianLayer",
     "BilinearLayer",
     "CellLayer",
+    "ComponentBatchNorm",
     "DropoutLayer",
     "Ensemble",
     "ForeignNormLayer",

@@ -16,6 +16,7 @@ from leanbayes.nn._replica import call_leaf
 from leanbayes.ops import expand_rows
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._method import Method
+from leanbayes.posteriors.component_points import ComponentPoints
 
 TORCHS_NORMS = (_BatchNorm, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _InstanceNorm)
 
@@ -47,7 +48,10 @@ class NormLayer(ConvertedLayer):
         self.weight = self.make_random(weight, None, scope)
         self.axes = weight.dim()  # of a scale
         bias: Any = getattr(template, "bias", None)
-        self.bias = self.make_bias(bias, 1, scope)
+        if isinstance(self.weight.posterior, ComponentPoints) and bias is not None:
+            self.bias = self.make_random(bias, None, scope)
+        else:
+            self.bias = self.make_bias(bias, 1, scope)
         # Settings that other code may read off a norm.
         for name, value in vars(template).items():
             plain = isinstance(value, (int, float, str, tuple)) or value is None
@@ -133,6 +137,11 @@ class NormLayer(ConvertedLayer):
     def _draw(self, x: Tensor, spec: Sampling) -> tuple[Tensor, Tensor | None]:
         weight, bias = self.weight, self.bias
         zero_mean = self.draws_zero_mean(spec)
+        if isinstance(weight.posterior, ComponentPoints) and not zero_mean:
+            index = weight.posterior.group.row_index(x.shape[self.rows_axis(x, spec)], x, spec)
+            points = [each.posterior for each in (weight, bias) if isinstance(each, RandomParameter)]
+            scale, *shift = (each.rsample_rows(index, spec) for each in points)  # pyright: ignore
+            return scale, shift[0] if shift else None
         if not zero_mean and (spec.estimator or self.method.wanted_estimator) == "example":
             posterior: Any = weight.posterior
             rows = x.shape[self.rows_axis(x, spec)]

@@ -20,6 +20,7 @@ from leanbayes.posteriors._divergence import Divergence, JointTerm, why_infinite
 from leanbayes.posteriors._factors import CauchyPosterior, HalfCauchyPosterior, LogNormalPosterior
 from leanbayes.posteriors._joined import joined_for
 from leanbayes.posteriors._method import Method, check_prior
+from leanbayes.posteriors.component_points import ComponentPoints
 from leanbayes.posteriors.mean_field import MeanFieldPosterior
 from leanbayes.priors import Cauchy, HalfCauchy, Normal, Prior
 
@@ -30,6 +31,7 @@ _FAMILIES: dict[str, Any] = {
     "halfcauchy": HalfCauchyPosterior,
     "delta": lambda value, scale: Dirac(value),
 }
+_NORMS = ("shared", "component")
 # The authors' start: dropout rate 1e-3 as a standard deviation, sqrt(p / (1 - p)).
 _DEFAULT_STD = math.sqrt(1e-3 / (1 - 1e-3))
 
@@ -46,6 +48,7 @@ class Rank1Posterior(Posterior):
         output_prior: Bound prior of r, None where it is a point.
         input_prior: Bound prior of s, None where it is a point.
         additive: Whether r s^T is added to W or multiplies it.
+        clip: Largest absolute value of a drawn factor, None for no limit.
     """
 
     offers = frozenset({"draws", "factors"})
@@ -63,6 +66,7 @@ class Rank1Posterior(Posterior):
         output_prior: Prior | None,
         input_prior: Prior | None,
         additive: bool,
+        clip: float | None = None,
     ) -> None:
         super().__init__()
         self.weight = value if isinstance(value, nn.Parameter) else nn.Parameter(value.detach().clone())
@@ -72,6 +76,7 @@ class Rank1Posterior(Posterior):
         self.output_prior = output_prior
         self.input_prior = input_prior
         self.additive = additive
+        self.clip = clip
         self.components = group.components
         self.heavy_tailed = output.heavy_tailed or input.heavy_tailed
         # Not a submodule: the group belongs to the model, and a layer's state dict lists what the layer owns.
@@ -94,8 +99,15 @@ class Rank1Posterior(Posterior):
     def factors(self, rows: int, spec: Sampling) -> Factors:
         """See `Posterior`; each row draws its own factors of its sample's component."""
         index = self._index_of_rows(rows, spec)
-        r, s = self.output.rsample_rows(index, spec), self.input.rsample_rows(index, spec)
+        s, r = self._limited(self.input.rsample_rows(index, spec), self.output.rsample_rows(index, spec))
         return Factors(self.weight, in_scale=s, out_scale=r, additive=self.additive)
+
+    def _limited(self, s: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
+        """Drawn factors within the limit; points are left alone."""
+        if self.clip is None:
+            return s, r
+        s = s if self.input_prior is None else s.clamp(-self.clip, self.clip)
+        return s, r if self.output_prior is None else r.clamp(-self.clip, self.clip)
 
     def _index_of_rows(self, rows: int, spec: Sampling) -> Tensor:
         if spec.joint:
@@ -113,9 +125,10 @@ class Rank1Posterior(Posterior):
         index = parts[0]._index_of_rows(n, spec)
         outputs = _rows_of_all([part.output for part in parts], index, spec)
         inputs = _rows_of_all([part.input for part in parts], index, spec)
+        limited = [part._limited(s, r) for part, r, s in zip(parts, outputs, inputs)]
         return [
             Factors(part.weight, in_scale=s, out_scale=r, additive=part.additive)
-            for part, r, s in zip(parts, outputs, inputs)
+            for part, (s, r) in zip(parts, limited)
         ]
 
     def mean(self, component: int | None = None) -> Tensor:
@@ -133,7 +146,9 @@ class Rank1Posterior(Posterior):
         return self._draw(index, spec) - means
 
     def _draw(self, index: Tensor, spec: Sampling) -> Tensor:
-        return self._combine(self.input.rsample_rows(index, spec), self.output.rsample_rows(index, spec))
+        return self._combine(
+            *self._limited(self.input.rsample_rows(index, spec), self.output.rsample_rows(index, spec))
+        )
 
     def _combine(self, s: Tensor, r: Tensor) -> Tensor:
         product = self.op.outer(self.shape, s, r)  # [n, *shape], or broadcastable to it
@@ -187,7 +202,8 @@ def _rows_of_all(parts: list[Any], index: Tensor, spec: Sampling) -> tuple[Tenso
 class Rank1(Method):
     """A rank-1 BNN (Dusenberry et al. 2020): w = W * r s^T with a K-component mixture over r (output) and s (input).
 
-    One component index serves the whole model. Biases and norms are shared points.
+    One component index serves the whole model. Biases are shared points, and so are norms unless `norms` says
+    otherwise.
 
     Args:
         components: Number K of mixture components.
@@ -200,6 +216,10 @@ class Rank1(Method):
         init_std: Initial standard deviation (scale) of the factors, None for the authors' 0.0316. A half-Cauchy has
             its median for a scale and ignores it.
         init_spread: Spread of the components' initial means; component 0 keeps the exact start.
+        norms: "shared", or "component": every component has a scale, a shift and, of batch norms, statistics of its
+            own (ensemble batch norm).
+        clip: Largest absolute value of a drawn factor, such as 10 for the tails of "cauchy"; None for no limit. The
+            divergence is that of the distribution without limit.
     """
 
     components: int = 4
@@ -211,6 +231,8 @@ class Rank1(Method):
     init_std: float | None = None
     init_spread: float = 0.0
     estimator: str = "auto"
+    norms: str = "shared"
+    clip: float | None = None
 
     scope: ClassVar[str | None] = "model"
     offers: ClassVar[frozenset[str]] = Rank1Posterior.offers
@@ -221,8 +243,10 @@ class Rank1(Method):
         check_choice(self, ("both", "input", "output"), on=self.on)
         check_choice(self, ("multiplicative", "additive"), form=self.form)
         self._check_estimator(self.estimator)
-        if self.init_std is not None:
-            check_positive(self, init_std=self.init_std)
+        check_choice(self, _NORMS, norms=self.norms)
+        for name in ("init_std", "clip"):
+            if getattr(self, name) is not None:
+                check_positive(self, **{name: getattr(self, name)})
         check_number(self, 0, 1, random_sign=self.random_sign)
         check_number(self, 0, init_spread=self.init_spread)
         if self.posterior in ("lognormal", "halfcauchy"):
@@ -252,12 +276,14 @@ class Rank1(Method):
 
     def build(self, value: Tensor, op: LinearOp | None, group: ComponentGroup | None = None) -> Posterior:
         """See `Method`."""
-        assert op is not None and group is not None
+        assert group is not None
+        if op is None:
+            return _norm_points(value, group)
         additive = self.form == "additive"
         in_size, out_size = op.features(value.shape, op.in_axis), op.features(value.shape, op.out_axis)
         output, output_prior = self._factor(out_size, value, self.on in ("both", "output"), zero=additive)
         input_, input_prior = self._factor(in_size, value, self.on in ("both", "input"), zero=False)
-        return Rank1Posterior(value, op, group, output, input_, output_prior, input_prior, additive)
+        return Rank1Posterior(value, op, group, output, input_, output_prior, input_prior, additive, self.clip)
 
     def _factor(self, size: int, like: Tensor, random: bool, zero: bool) -> tuple[Posterior, Prior | None]:
         options = {"dtype": like.dtype, "device": like.device}
@@ -283,6 +309,16 @@ class Rank1(Method):
         """See `Method`; the posterior keeps the priors of its factors."""
         return None
 
+    @property
+    def kinds(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """See `Method`."""
+        return _with_norms(Method.kinds, self.norms)
+
+    @property
+    def default_kinds(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """See `Method`."""
+        return _with_norms(Method.default_kinds, self.norms)
+
 
 @register_posterior("BatchEnsemble")
 @dataclass(frozen=True)
@@ -293,12 +329,14 @@ class BatchEnsemble(Method):
         components: Number K of members.
         random_sign: Probability that an entry starts at +1 and not at -1.
         init_spread: Spread of the members' initial factors around 1; member 0 starts at exactly 1.
+        norms: "shared", or "component" for norms of each member's own, see `Rank1`.
     """
 
     components: int = 4
     random_sign: float = 1.0
     init_spread: float = 0.1
     estimator: str = "auto"
+    norms: str = "shared"
 
     scope: ClassVar[str | None] = "model"
     offers: ClassVar[frozenset[str]] = Rank1Posterior.offers
@@ -307,6 +345,7 @@ class BatchEnsemble(Method):
         check_count(self, components=self.components)
         check_number(self, 0, 1, random_sign=self.random_sign)
         check_number(self, 0, init_spread=self.init_spread)
+        check_choice(self, _NORMS, norms=self.norms)
         self._check_estimator(self.estimator)
 
     def as_rank1(self) -> Rank1:
@@ -317,6 +356,7 @@ class BatchEnsemble(Method):
             random_sign=self.random_sign,
             init_spread=self.init_spread,
             estimator=self.estimator,
+            norms=self.norms,
         )
 
     def build(self, value: Tensor, op: LinearOp | None, group: ComponentGroup | None = None) -> Posterior:
@@ -326,3 +366,22 @@ class BatchEnsemble(Method):
     def bind_prior(self, value: Tensor, fan: int) -> Prior | None:
         """See `Method`."""
         return None
+
+    @property
+    def kinds(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """See `Method`."""
+        return _with_norms(Method.kinds, self.norms)
+
+    @property
+    def default_kinds(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """See `Method`."""
+        return _with_norms(Method.default_kinds, self.norms)
+
+
+def _norm_points(value: Tensor, group: ComponentGroup) -> ComponentPoints:
+    """A scale or shift of a norm for each component, all started at the plain one."""
+    return ComponentPoints(value.detach().expand(group.components, *value.shape), group)
+
+
+def _with_norms(kinds: frozenset[str], norms: str) -> frozenset[str]:
+    return kinds | {"norm"} if norms == "component" else kinds

@@ -2,7 +2,7 @@
 
 from leanbayes.reproduce.execute import execute
 from leanbayes.reproduce.ledger import BEYOND, LEDGER, SYSTEMS, status
-from leanbayes.reproduce.leg import Leg, LegOver
+from leanbayes.reproduce.leg import Leg, LegOver, PartDone
 from leanbayes.reproduce.recipe import PRESETS, Recipe, register
 from leanbayes.reproduce.result import Check, Outcome, Row
 from leanbayes.reproduce.run import Run
@@ -16,6 +16,7 @@ __all__ = [
     "Leg",
     "LegOver",
     "Outcome",
+    "PartDone",
     "Recipe",
     "Row",
     "Run",

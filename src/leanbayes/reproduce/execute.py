@@ -44,6 +44,7 @@ def execute(
     replace: bool = False,
     command: str = "",
     progress: bool | None = None,
+    only: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Run a recipe, or go on with a run that was cut short, and write its result.
 
@@ -63,12 +64,14 @@ def execute(
             preset's own settings, or on real data.
         command: What to note as the command that was run.
         progress: Whether to show progress bars; None shows them on a terminal.
+        only: Patterns of the names of the pieces of work to do, such as ``"*normal-seed0"``; all where there is none.
 
     Returns:
         The content of the result file; the verdict of a smoke run is "not judged".
 
     Raises:
         LegOver: If the time was over first; the same call goes on.
+        PartDone: If `only` left pieces of work open; a call without it does them.
         OutputError: If a result that shows more is there, or a folder cannot be written.
     """
     do = plan(recipe, preset=preset, seeds=seeds, settings=settings, work=work, out=out, replace=replace)
@@ -84,6 +87,7 @@ def execute(
         workers=workers,
         progress=progress,
         download=download,
+        only=only,
     )
     with _stopwatch(do.folder / "legs" / f"{recipe.id}.json", device) as legs:
         outcome = recipe.measure(run)

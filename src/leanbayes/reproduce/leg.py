@@ -9,6 +9,18 @@ class LegOver(Exception):
     """The time of this leg is over; what was done is kept, and the same run goes on from there."""
 
 
+class PartDone(LegOver):
+    """The pieces of work that a run was to do are done, and others are open.
+
+    Attributes:
+        open: Names of those.
+    """
+
+    def __init__(self, id: str, open: list[str]) -> None:
+        super().__init__(f"{id} has open pieces of work: {', '.join(open)}")
+        self.open = open
+
+
 class Leg:
     """A stretch of work with a time limit; it does at least one piece of work, however short the time is.
 

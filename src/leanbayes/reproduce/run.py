@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import fnmatch
 import json
 import sys
 import time
@@ -22,7 +23,7 @@ from leanbayes.data import Dataset, generate, load
 from leanbayes.data._files import NotComplete
 from leanbayes.data._fingerprint import of_dataset, of_examples
 from leanbayes.objectives.likelihoods import Likelihood
-from leanbayes.reproduce.leg import Leg, LegOver
+from leanbayes.reproduce.leg import Leg, LegOver, PartDone
 from leanbayes.reproduce.workers import in_processes
 from leanbayes.training import EpochEnd, TrainConfig, fit
 from leanbayes.training.data import Augment
@@ -36,7 +37,10 @@ _EXAMPLES = "examples"
 # Of a configuration, what does not decide which model comes out.
 _FREE = frozenset(
     {"device", "compile", "cuda_graph", "checkpoint_every", "checkpoint_steps", "log_every", "tensorboard"}
+    | {"hold_out", "patience", "restore_best", "refit"}  # always as below
 )
+# The papers train on all rows, for all epochs.
+_AS_PUBLISHED: dict[str, Any] = {"hold_out": 0, "patience": None, "restore_best": False, "valid_samples": 1}
 
 
 class Run:
@@ -57,6 +61,7 @@ class Run:
         workers: Processes for pieces of work that are independent, see `units`.
         progress: Whether to show progress bars; None shows them on a terminal.
         download: Whether to fetch public data sets that are not there; a smoke run then uses real data, too.
+        only: Patterns of the names of the pieces of work to do, all where there is none; see `units`.
 
     Attributes:
         leg: The time that is left.
@@ -80,6 +85,7 @@ class Run:
         workers: int = 1,
         progress: bool | None = None,
         download: bool = False,
+        only: Sequence[str] = (),
     ) -> None:
         # Recipes that have all their work done, or need no data, would not notice.
         if data is not None and not download and not data.expanduser().is_dir():
@@ -95,6 +101,7 @@ class Run:
         self.data = data
         self.workers = workers
         self.progress = progress
+        self.only = tuple(only)
         self.leg = limit_s if isinstance(limit_s, Leg) else Leg(limit_s)
         self.notes: list[str] = []
         self._loaded: dict[str, Dataset] = {}
@@ -200,6 +207,8 @@ class Run:
             for text in done["notes"]:
                 self.note(text)
             return done["value"]
+        if not self._wanted(name):
+            raise PartDone(self.id, [name])
         self.check_time()
         value = as_json(work())
         path = self._unit_path(name)
@@ -209,6 +218,9 @@ class Run:
         self.leg.worked = True
         self._computed.add(name)
         return value
+
+    def _wanted(self, name: str) -> bool:
+        return not self.only or any(fnmatch.fnmatchcase(name, pattern) for pattern in self.only)
 
     def _done(self, name: str) -> dict[str, Any] | None:
         """What is kept of a piece of work that was done with the same settings on the same data."""
@@ -234,7 +246,19 @@ class Run:
 
         Returns:
             The results by name.
+
+        Raises:
+            PartDone: If some of them are open, and those that the run is to do are done.
         """
+        open_ones = [name for name in pieces if not self._wanted(name) and not self._done(name)]
+        if open_ones:
+            wanted = {name: arguments for name, arguments in pieces.items() if name not in open_ones}
+            if not any(self._wanted(name) for name in wanted):
+                raise ValueError(
+                    f"no piece of work is named like {', '.join(self.only)}; there are {', '.join(pieces)}"
+                )
+            self.units(work, wanted)
+            raise PartDone(self.id, open_ones)
         if self.workers > 1:
             todo = [_Piece(self, name, work, arguments) for name, arguments in pieces.items() if not self._done(name)]
             self._computed.update(piece.name for piece in todo)
@@ -298,7 +322,7 @@ class Run:
         Returns:
             The model on the device, and one record per epoch.
         """
-        config = dataclasses.replace(config, device=self.device, seed=seed)
+        config = dataclasses.replace(config, device=self.device, seed=seed, **_AS_PUBLISHED)
         folder = self.folder / "trainings" / f"{key}-seed{seed}"
         _check_same(folder, config.to_dict() | {"data": self._source}, of_examples(data))
         with SeededRandom(derive(seed, "build")):

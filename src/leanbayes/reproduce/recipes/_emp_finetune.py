@@ -7,16 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 import leanbayes as lb
-from leanbayes import corruptions
 from leanbayes._sampling import SeededRandom
 from leanbayes.analysis import fit_temperature
 from leanbayes.data import Dataset, augment
 from leanbayes.models import create
 from leanbayes.reproduce.recipes import _emp_networks as emp
+from leanbayes.reproduce.recipes._corrupted import corrupted
 from leanbayes.reproduce.run import Run
 from leanbayes.training import TrainConfig
 from leanbayes.training.seeds import derive
@@ -205,7 +204,7 @@ def _scores(run: Run, model: nn.Module, held_out: emp.Arrays, seed: int) -> dict
         right = outputs.float().softmax(-1).mean(0).argmax(-1).cpu() == y
         found = {CLEAN: [_with_and_without(outputs, y, temperature)]}
         for severity in run.settings["severities"]:
-            shown = (_corrupted(data, kind, severity, predict.device) for kind in run.settings["corruptions"])
+            shown = (corrupted(data, kind, severity, predict.device) for kind in run.settings["corruptions"])
             found[str(severity)] = [_with_and_without(predict(x), y, temperature) for x in shown]
     return {"temperature": temperature, "right": right.long().tolist(), "scores": found}
 
@@ -214,12 +213,3 @@ def _with_and_without(outputs: Tensor, y: Tensor, temperature: float) -> dict[st
     """Scores of the predictions as they are and at a temperature."""
     own, scaled = ((outputs.float() / t).softmax(-1).mean(0).cpu() for t in (1.0, temperature))
     return {"own": emp.quality(own, y), "scaled": emp.quality(scaled, y)}
-
-
-def _corrupted(data: Dataset, kind: str, severity: int, device: torch.device) -> Tensor:
-    """All test images under one corruption, scaled as networks take them; the same for every network."""
-    pieces = []
-    for number, part in enumerate(data.test.tensor().split(1000)):
-        shown = corruptions.corrupt(part.to(device).float() / 255, kind, severity, seed=number)
-        pieces.append(data.normalisation(shown))
-    return torch.cat(pieces)

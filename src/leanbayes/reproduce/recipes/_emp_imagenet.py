@@ -101,7 +101,7 @@ def clean_scores(run: Run, name: str, seed: int) -> dict[str, Any]:
     """Accuracy and calibration of one network on the test images."""
     model, data = trained(run, name, seed), images(run)
     with SeededRandom(derive(seed, "clean")):
-        probs = torch.cat([_probs(run, model, data, x, run.settings["samples"]) for x, _ in _batches(data)])
+        probs = torch.cat([predicted(run, model, data, x, run.settings["samples"]) for x, _ in batches(data)])
     y = data.test.y.to(probs.device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return {**emp.quality(probs, y), "curve": emp.calibration_curve(probs, y), "parameters": parameters}
@@ -120,21 +120,21 @@ def errors(run: Run, name: str, seed: int) -> dict[str, Any]:
 def _error(run: Run, model: nn.Module, data: Dataset, kind: str | None, severity: int, seed: int) -> float:
     wrong = 0
     with SeededRandom(derive(seed, f"{kind}-{severity}")):
-        for number, (x, y) in enumerate(_batches(data)):
+        for number, (x, y) in enumerate(batches(data)):
             shown = x if kind is None else 255 * corruptions.corrupt(x.float() / 255, kind, severity, seed=number)
-            probs = _probs(run, model, data, shown, run.settings["corrupted_samples"])
+            probs = predicted(run, model, data, shown, run.settings["corrupted_samples"])
             wrong += int((probs.argmax(-1) != y.to(probs.device)).sum())
     return wrong / len(data.test)
 
 
-def _batches(data: Dataset, size: int = 250) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(data: Dataset, size: int = 250) -> Iterator[tuple[Tensor, Tensor]]:
     """Test images as bytes ``[B, 3, H, W]``, and their classes."""
     for start in range(0, len(data.test), size):
         yield data.test[torch.arange(start, min(start + size, len(data.test)))]
 
 
 @torch.no_grad()
-def _probs(run: Run, model: nn.Module, data: Dataset, images: Tensor, samples: int) -> Tensor:
+def predicted(run: Run, model: nn.Module, data: Dataset, images: Tensor, samples: int) -> Tensor:
     device = next(model.parameters()).device
     fast = run.settings["fast"] and device.type == "cuda"
     x = data.normalisation(images).to(device)

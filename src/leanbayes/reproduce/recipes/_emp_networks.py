@@ -68,11 +68,21 @@ SEEDS = {"smoke": (0,), "short": (0,), "paper": (0,)}
 
 
 def hundred_classes(run: Run) -> tuple[Arrays, Arrays]:
-    """CIFAR-100 where there is a copy, else 100 classes of Tiny ImageNet, else generated images."""
+    """The training and test images of `hundred_images`, as networks take them."""
+    data = hundred_images(run)
+    return data.ready("train"), data.ready("test")
+
+
+def hundred_images(run: Run, valid: int = 0) -> Dataset:
+    """CIFAR-100 where there is a copy, else 100 classes of Tiny ImageNet, else generated images.
+
+    Args:
+        run: The run.
+        valid: Number of training images to hold out.
+    """
     rows = (200, 60) if run.preset == "smoke" else (10000, 2000)
     names = {"cifar100": "", STAND_IN: STAND_IN_NOTE}
-    data = first_copy(run, names, _NO_COPY, rows=rows, valid=0, normalise="standard")
-    return data.ready("train"), data.ready("test")
+    return first_copy(run, names, _NO_COPY, rows=rows, valid=valid, normalise="standard")
 
 
 def first_copy(run: Run, names: Mapping[str, str], generated: str, *, rows: Any, **options: Any) -> Dataset:

@@ -34,7 +34,6 @@ _PUBLISHED: Mapping[str, Mapping[str, tuple[float, float, float]]] = {
         "3-tied": (0.550, 0.491, 78.8),
     },
 }
-_METRICS = {"elbo": "negative ELBO, nats", "nll": "NLL, nats", "accuracy": "accuracy, %"}
 # What rank 2 and above may lose to mean-field on the MLP, and the accuracies that are the least.
 _LOSS = 0.01
 _LEAST = {"mlp": 96.5, "lstm": 78.0}
@@ -42,23 +41,23 @@ _LEAST = {"mlp": 96.5, "lstm": 78.0}
 
 def measure(run: Run) -> Outcome:
     """Train every network with every rank, from the same starts."""
-    seeds = {name: run.seeds if name in run.settings["repeated"] else run.seeds[:1] for name in kt.MODELS}
+    seeds = {name: run.seeds if name in run.settings["repeated"] else run.seeds[:1] for name in _PUBLISHED}
     pieces = {
         f"{model}-{rank}-seed{seed}": (model, rank, seed)
-        for model in kt.MODELS
+        for model in _PUBLISHED
         for rank in RANKS
         for seed in seeds[model]
     }
     done = run.units(_scores, pieces)
     rows: list[Row] = []
     values: dict[str, dict[str, dict[str, list[float]]]] = {}
-    for model, one in kt.MODELS.items():
+    for model in _PUBLISHED:
         values[model] = {}
         for rank in RANKS:
             found = [done[f"{model}-{rank}-seed{seed}"] for seed in seeds[model]]
-            values[model][rank] = {key: [each[key] for each in found] for key in _METRICS}
-            for (key, text), published in zip(_METRICS.items(), _PUBLISHED[model][rank]):
-                rows.append(Row(f"{one.title}, {rank}", text, published, values[model][rank][key]))
+            values[model][rank] = {key: [each[key] for each in found] for key in kt.METRICS}
+            for (key, text), published in zip(kt.METRICS.items(), _PUBLISHED[model][rank]):
+                rows.append(Row(f"{kt.MODELS[model].title}, {rank}", text, published, values[model][rank][key]))
     checks = []
     base = fmean(values["mlp"]["mean-field"]["nll"])
     for rank in ("2-tied", "3-tied"):
@@ -69,7 +68,7 @@ def measure(run: Run) -> Outcome:
             text = f"{kt.MODELS[model].title}, {rank}: accuracy"
             checks.append(at_least(text, values[model][rank]["accuracy"], least, " %"))
     s = run.settings
-    epochs = ", ".join(f"{kt.MODELS[name].title} {count}" for name, count in s["epochs"].items())
+    epochs = ", ".join(f"{kt.MODELS[name].title} {s['epochs'][name]}" for name in _PUBLISHED)
     notes = [
         f"epochs: {epochs} (published: about 300); the KL comes in over the first {100 * s['anneal']:.0f} % of them",
         f"{s['samples']} draws; the NLL is that of averaged probabilities, the ELBO averages log-likelihoods",
@@ -79,7 +78,7 @@ def measure(run: Run) -> Outcome:
 
 
 def _scores(run: Run, model: str, rank: str, seed: int) -> dict[str, float]:
-    trained = kt.train(run, model, rank, seed, run.settings["anneal"])
+    trained, _ = kt.train(run, model, rank, seed, run.settings["anneal"])
     return kt.figures(run, model, trained, seed)
 
 
@@ -100,24 +99,11 @@ def draw(figure: Mapping[str, Any], canvas: Any) -> None:
     axes.legend(frameon=False)
 
 
-_COMMON: dict[str, Any] = {"anneal": 0.5, "hidden": (400, 400), "batch_size": None, "repeated": ("mlp", "lstm")}
-_RATES = {"mlp": 1e-3, "cnn": 1e-3, "lstm": 1e-3}
 register(
     Recipe(
         id="kt-train",
         title="Training with tied standard deviations: MLP, CNN and LSTM",
-        presets={
-            "smoke": _COMMON
-            | {
-                "epochs": {"mlp": 1, "cnn": 1, "lstm": 1},
-                "lr": _RATES,
-                "hidden": (20, 20),
-                "batch_size": 20,
-                "samples": 3,
-            },
-            "short": _COMMON | {"epochs": {"mlp": 100, "cnn": 60, "lstm": 20}, "lr": _RATES, "samples": 100},
-            "paper": _COMMON | {"epochs": {"mlp": 300, "cnn": 300, "lstm": 300}, "lr": _RATES, "samples": 100},
-        },
+        presets={name: values | {"anneal": 0.5, "repeated": ("mlp", "lstm")} for name, values in kt.TRAINING.items()},
         seeds={"smoke": (0,), "short": (0, 1, 2), "paper": (0, 1, 2)},
         measure=measure,
         draw=draw,

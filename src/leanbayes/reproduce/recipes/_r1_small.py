@@ -1,0 +1,76 @@
+"""What the studies of single choices have in common: a smaller wide ResNet on CIFAR-10, clean and corrupted images."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from leanbayes.reproduce.recipes import _r1_networks as r1
+from leanbayes.reproduce.recipes._r1_training import Training, of_settings
+from leanbayes.reproduce.result import Row
+from leanbayes.reproduce.run import Run
+
+PRESETS = {
+    "smoke": r1.SMOKE | {"watched": 20, "corruptions": ("contrast",), "severities": (3,)},
+    "short": r1.SHORT | {"depth": 16, "width": 4, "watched": 2000},
+    "paper": r1.SHORT | {"epochs": 250, "watched": 10000},
+}
+SEEDS = {"smoke": (0,), "short": (0, 1, 2), "paper": (0, 1, 2)}
+CORRUPTED = "corrupted"
+
+
+def training(settings: Mapping[str, Any], **changes: Any) -> Training:
+    """A rank-1 network by the settings, Gaussian unless changes say otherwise."""
+    if changes.get("family") == "plain":
+        changes["l2"] = settings["plain_l2"]
+    return of_settings(settings, **({"family": "normal"} | changes))
+
+
+def per_example(settings: Mapping[str, Any], **changes: Any) -> Training:
+    """The same with one component for each example, at the cost of a tiled training of the settings' components."""
+    count = settings["components"]
+    own = {"tile": False, "epochs": settings["epochs"] * count, "batch_size": settings["batch_size"] * count}
+    return training(settings, **(own | changes))
+
+
+def scores(run: Run, t: Training, seed: int, shifted: bool) -> dict[str, Any]:
+    """How a network predicts clean and, on demand, corrupted images, with its course over the epochs."""
+    data = r1.images(run, "cifar10")
+    watch = [r1.Watch(run, t, data, seed)]
+    found = r1.scores_of(run, t, seed, data, watch)
+    return found | ({CORRUPTED: r1.shift_of(run, t, seed, data, watch)} if shifted else {})
+
+
+def measured(run: Run, trainings: Mapping[str, Training], *, shifted: bool = True) -> dict[str, list[dict[str, Any]]]:
+    """Scores of several networks for each seed; what recipes have in common is trained once."""
+    names = {name: re.sub(r"\W+", "-", name) for name in trainings}
+    todo = {f"{names[name]}-seed{seed}": (t, seed, shifted) for name, t in trainings.items() for seed in run.seeds}
+    done = run.units(scores, todo)
+    return {name: [done[f"{each}-seed{seed}"] for seed in run.seeds] for name, each in names.items()}
+
+
+def rows(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Row]:
+    """NLL, accuracy and ECE of clean and corrupted images."""
+    made = []
+    for name, ones in found.items():
+        for key, text in r1.METRICS.items():
+            made.append(Row(name, text, None, [first(one)[key] for one in ones]))
+            if CORRUPTED in ones[0]:
+                values = [r1.over_corruptions(one[CORRUPTED], key)[0] for one in ones]
+                made.append(Row(f"{name}, corrupted", text, None, values))
+    return made
+
+
+def first(one: Mapping[str, Any]) -> dict[str, float]:
+    """The scores of one draw for each component."""
+    return next(iter(one["draws"].values()))
+
+
+def note(run: Run) -> str:
+    """Which network carries the study."""
+    s = run.settings
+    return (
+        f"WRN-{s['depth']}-{s['width']} (published: WRN-28-10), {s['epochs']} epochs of batches of {s['batch_size']}, "
+        f"random signs {s['random_sign']:g}, prior std {s['prior_std']:g}"
+    )

@@ -1,0 +1,242 @@
+"""The recipes on rank-1 networks."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import leanbayes as lb
+from leanbayes.reproduce import LegOver
+from leanbayes.reproduce.recipes import _r1_extras as extras
+from leanbayes.reproduce.recipes import _r1_networks as r1
+from leanbayes.reproduce.recipes import _r1_table as table
+from leanbayes.reproduce.recipes import _r1_training as training
+from leanbayes.reproduce.recipes import r1_beyond, r1_imagenet
+from leanbayes.reproduce.recipes._r1_training import Training
+from leanbayes.reproduce.run import Run
+from leanbayes.testing import assert_close
+
+TINY = Training(depth=10, width=1, epochs=2, batch_size=24)
+
+
+def run(folder, id="r1-cifar10", limit_s=None, **changes):
+    return Run(id, "smoke", r1.SMOKE | changes, (0,), Path(folder), limit_s=limit_s, progress=False)
+
+
+def state(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("family", ["plain", "cauchy"])
+def test_a_training_that_was_cut_short_goes_on_bit_by_bit(family, tmp_path):
+    t = replace(TINY, family=family, components=2, random_sign=0.5, norms="component", average=0.5, clip=10.0)
+
+    def train(folder, **options):
+        one = run(folder, **options)
+        model, records = training.train(one, t, 0, r1.images(one, "cifar10"))
+        return state(model), records
+
+    whole, records = train(tmp_path / "whole")
+    with pytest.raises(LegOver):
+        train(tmp_path / "parts", limit_s=0.0)
+    stored = list((tmp_path / "parts" / "trainings").iterdir())
+    assert len(stored) == 1 and (stored[0] / "last.pt").exists()
+    parts, again = train(tmp_path / "parts")
+    assert len(records) == len(again) == 2
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_what_makes_no_difference_does_not_name_another_training():
+    plain = replace(TINY, family="plain", lr=0.2)
+    assert plain.key() == replace(plain, random_sign=0.5, components=8, tile=False, clip=10.0).key()
+    assert plain.key() != replace(plain, l2=1e-3).key()
+    normal = replace(TINY, family="normal", components=4)
+    assert normal.key() == replace(normal, clip=10.0).key()
+    keys = {replace(normal, **change).key() for change in (
+        {}, {"random_sign": 0.5}, {"tile": False}, {"kl": "sum"}, {"own_views": True}, {"start": plain},
+        {"start": replace(plain, epochs=9)}, {"family": "cauchy"}, {"diversity": 0.1}, {"prior_at": "start"},
+    )}  # fmt: skip
+    assert len(keys) == 10
+
+
+@pytest.mark.parametrize("name", [*r1.TABLE[:6], *r1.EQUAL_COMPUTE])
+def test_networks_are_what_their_names_say(name):
+    t = r1.training(r1.SMOKE, name)
+    model = training.build(t, 10).eval()
+    x = torch.randn(4, 3, 32, 32)
+    with torch.no_grad():
+        outputs = lb.predict(model, x, 4).outputs
+    components, random = t.essential().components, t.family not in ("plain", "delta")
+    assert len(outputs) == (4 if random else components)
+    # The second half draws the same components again.
+    assert not random or (outputs[0] - outputs[2]).abs().max() > 0
+    second = name in r1.EQUAL_COMPUTE
+    assert t.epochs == (2 if second else 1) and t.tile is not second
+
+
+def test_counts_are_exact(tmp_path):
+    _, checks = r1_imagenet.counts(run(tmp_path, "r1-imagenet"))
+    assert len(checks) == 6 and all(check.holds for check in checks)
+
+
+def test_priors_may_be_centred_where_factors_start():
+    model = training.build(replace(TINY, family="normal", components=2, random_sign=0.5, prior_at="start"), 10)
+    around_one = training.build(replace(TINY, family="normal", components=2, random_sign=0.5), 10)
+    factor = model.fc.weight.posterior
+    assert torch.equal(factor.input_prior.mean, factor.input.loc.detach())
+    # A factor of -1 is 20 standard deviations from a prior N(1, 0.1^2): 200 nats.
+    assert lb.kl(around_one) > 100 * lb.kl(model)
+
+
+def test_diversity_rewards_components_that_differ():
+    torch.manual_seed(0)
+    outputs, y = torch.randn(3, 5, 4), torch.randint(4, (5,))
+    plain, diverse = lb.Categorical(), extras.Diverse(0.5)
+    probs = outputs.softmax(-1)
+    mean = probs.mean(0)
+    information = (probs * (probs / mean).log()).sum(-1).mean(0)  # mean over components of KL(p_k || mean)
+    reward = diverse.training_score(outputs, y) - plain.training_score(outputs, y)
+    assert_close(reward, 0.5 * information.expand(3, 5))
+    same = outputs[:1].expand(3, 5, 4)
+    assert_close(diverse.training_score(same, y), plain.training_score(same, y))
+
+
+def test_components_see_views_of_their_own_in_training_alone():
+    torch.manual_seed(0)
+    views = extras.OwnViews(2)
+    x = torch.randn(1, 3, 8, 8).expand(6, 3, 8, 8)
+    y = views(x)
+    assert y.shape == x.shape and len({tuple(row.flatten().tolist()) for row in y}) > 3
+    assert torch.equal(views.eval()(x), x)
+    assert {float(v) for v in y.unique()} <= {float(v) for v in x.unique()} | {0.0}
+
+
+def test_averages_are_the_mean_over_epochs():
+    net = nn.Linear(2, 3)
+    averages = extras.Averages(net)
+    seen = []
+    for number in range(3):
+        net.weight.data.fill_(float(number))
+        net.bias.data.fill_(2.0 * number)
+        seen.append(number)
+        averages.add(net)
+    averages.put_in(net)
+    assert_close(net.weight, torch.full((3, 2), 1.0))
+    assert_close(net.bias, torch.full((3,), 2.0))
+
+
+def test_more_components_start_from_fewer():
+    torch.manual_seed(0)
+    smaller = training.build(replace(TINY, family="normal", components=2, random_sign=0.5), 10).eval()
+    larger = training.build(replace(TINY, family="normal", components=4), 10).eval()
+    extras.grow_(larger, smaller, spread=0.1)
+    x = torch.randn(2, 3, 32, 32)
+    for component in (0, 1):
+        with lb.sampling(component=component, mean=True):
+            assert_close(larger(x), smaller(x))
+    with lb.sampling(component=2, mean=True):
+        first = larger(x)
+    with lb.sampling(component=0, mean=True):
+        assert (first - smaller(x)).abs().max() > 1e-3
+
+
+def test_a_warm_start_keeps_what_the_plain_network_knows():
+    plain = training.build(replace(TINY, family="plain"), 10).eval()
+    t = replace(TINY, family="normal", components=2, start=replace(TINY, family="plain"))
+    model = training.build(t, 10, plain).eval()
+    x = torch.randn(2, 3, 32, 32)
+    with lb.sampling(mean=True, component=1):
+        assert_close(model(x), plain(x))
+
+
+def test_ensembles_average_the_networks_that_are_there(tmp_path):
+    one = run(tmp_path)
+    pieces = r1.pieces(one, ["deterministic", "ensemble"], "cifar10")
+    assert list(pieces) == [
+        "cifar10-deterministic-seed0",
+        "cifar10-deterministic-seed1",
+        "cifar10-ensemble-seed0",
+    ]
+    found = one.units(r1.scores, pieces)
+    data = r1.images(one, "cifar10")
+    t = r1.training(one.settings, "deterministic")
+    logits = [torch.load(r1._outputs_path(one, t, seed, data, "clean"), weights_only=True) for seed in (0, 1)]
+    expected = r1.quality(torch.cat(logits).softmax(-1).mean(0), data.test.y)
+    assert r1.at(found["cifar10-ensemble-seed0"]) == pytest.approx(expected)
+    parameters = [found[f"cifar10-{name}-seed0"]["parameters"] for name in ("deterministic", "ensemble")]
+    assert parameters[1] == 2 * parameters[0]
+
+
+def test_held_out_images_are_training_images(tmp_path):
+    one = run(tmp_path, held_out=20)
+    data = r1.images(one, "cifar10")
+    x, _ = r1.judged(one, data)
+    assert len(x) == 20 and len(data.train) == 76
+
+
+def found_with(**nll):
+    return {
+        name: [{"draws": {"1": {"nll": value, "ece": value / 10, "accuracy": 90.0}}}] for name, value in nll.items()
+    }
+
+
+def test_the_gap_that_is_closed():
+    found = found_with(deterministic=0.2, ensemble=0.1, normal=0.15, cauchy=0.125, batchensemble=0.18)
+    assert table.best_of(found, ("normal", "cauchy")) == "cauchy"
+    assert table.gap_closed(found, "cauchy") == pytest.approx([75.0])
+    checks = table._checks(found, 69.0)
+    assert len(checks) == 5 and all(check.holds for check in checks)
+    assert not table._checks(found, 80.0)[-1].holds
+
+
+def test_candidates_have_one_budget():
+    settings = r1.SHORT
+    for name, (network, _) in r1_beyond.CANDIDATES.items():
+        changed = settings | r1_beyond.changed(settings, name)
+        t = r1.training(changed, network)
+        passes, stage = 0, t
+        while stage is not None:
+            passes += stage.epochs * (stage.essential().components if stage.tile else 1)
+            stage = stage.essential().start
+        assert passes == pytest.approx(settings["epochs"] * settings["components"], rel=0.02), name
+
+
+def test_the_best_candidate_on_held_out_images_meets_the_test_images(tmp_path, monkeypatch):
+    asked = []
+
+    def scores(run, name, seed, place):
+        s = run.settings
+        asked.append((name, seed, s["held_out"], s["depth"], s["average"]))
+        nll = 0.1 if s["average"] else 0.2
+        return {"draws": {"1": {"nll": nll, "ece": 0.005, "accuracy": 96.0}}, "parameters": 100 + (name == "normal")}
+
+    monkeypatch.setattr(r1, "scores", scores)
+    settings = r1.SMOKE | {"held_out": 24, "trial_depth": 16, "trial_width": 1, "candidates": ("published", "averaged")}
+    one = Run("r1-beyond", "smoke", settings, (0, 1), tmp_path, progress=False)
+    outcome = r1_beyond.measure(one)
+    assert outcome.verdict == "holds" and "averaged (prior_at=start" in outcome.notes[0]
+    assert asked[:2] == [("normal", 0, 24, 16, 0.0), ("normal", 0, 24, 16, 0.2)]
+    assert asked[2:] == [
+        ("normal", 0, 0, 10, 0.2),
+        ("normal", 1, 0, 10, 0.2),
+        ("deterministic", 0, 0, 10, 0.0),
+        ("deterministic", 1, 0, 10, 0.0),
+        ("ensemble", 0, 0, 10, 0.0),
+    ]
+
+
+def test_the_course_of_a_training_is_seen_also_where_another_recipe_trained_the_same(tmp_path):
+    one = run(tmp_path, watched=20)
+    data = r1.images(one, "cifar10")
+    t = replace(TINY, family="normal", components=2, epochs=1)
+    assert r1.scores_of(one, t, 0, data)["watched"] == []
+    (seen,) = r1.scores_of(one, t, 0, data, [r1.Watch(one, t, data, 0)])["watched"]
+    assert seen["epoch"] == 1 and len(seen["each"]) == 2 and seen["components"]["diversity"] >= 0
+
+
+def test_a_search_never_sees_corrupted_test_images(tmp_path):
+    one = run(tmp_path, held_out=20)
+    with pytest.raises(ValueError, match="leave it at 0"):
+        r1.shift_of(one, replace(TINY, family="plain"), 0, r1.images(one, "cifar10"))
