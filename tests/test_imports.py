@@ -27,7 +27,8 @@ ORDER = [
     ("_machine", "corruptions", "data", "metrics", "testing", "training"),
     ("analysis", "huggingface", "learn", "rl"),
     ("compare",),
-    ("bench", "report", "reproduce"),
+    ("learn",),
+    ("bench", "board", "report", "reproduce"),
     ("cli",),
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
