@@ -25,7 +25,7 @@ ORDER = [
     ("objectives",),
     ("_modes", "_prediction", "_prefix", "_auto_samples", "_chunks", "_sample_plan", "_predict"),
     ("_machine", "corruptions", "data", "metrics", "testing", "training"),
-    ("analysis", "huggingface", "learn", "rl"),
+    ("analysis", "huggingface", "rl"),
     ("compare",),
     ("learn",),
     ("bench", "board", "report", "reproduce"),
