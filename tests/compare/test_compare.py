@@ -15,6 +15,7 @@ from leanbayes.compare.presets import before_output
 from leanbayes.compare.shifts import make_evaluation
 from leanbayes.compare.train import choose_augmentation, make_model
 from leanbayes.data import Schema, load
+from leanbayes.models import QuantileBins
 from leanbayes.objectives import Categorical, Gaussian
 from leanbayes.training import OutputError
 
@@ -159,7 +160,7 @@ def _schema() -> Schema:
 @pytest.mark.parametrize(
     ("schema", "name"),
     [
-        (Schema("regression", "table", (5,)), "mlp"),
+        (Schema("regression", "table", (5,)), "tabular_mlp"),
         (Schema("classification", "image", (1, 8, 8), ("a", "b")), "mlp"),
         (Schema("classification", "image", (3, 32, 32), ("a", "b")), "lenet5"),
         (Schema("classification", "image", (3, 40, 32), ("a", "b")), "resnet18"),
@@ -184,6 +185,24 @@ def test_another_network_and_widths():
         build_network(schema, "text_lstm")
     with pytest.raises(ValueError, match="hidden gives the widths"):
         build_network(schema, "lenet5", hidden=[4])
+
+
+def test_tables_of_many_columns_have_fewer_bins():
+    shapes = {
+        features: build_network(Schema("regression", "table", (features,))).bins.edges.shape for features in (5, 300)
+    }
+    assert shapes == {5: (5, 17), 300: (300, 4)}
+    assert build_network(Schema("regression", "table", (5,)), hidden=[4]).dense1.weight.shape == (4, 5 * 17)
+
+
+def test_bins_are_the_quantiles_of_the_training_rows(tables):
+    dataset = load(tables / "values.csv", target="target")
+    rows = dataset.ready("train")[0]
+    for method in ("plain", "deep-ensemble"):
+        model = make_model(dataset, preset(method), 0, hidden=[4])
+        bins = next(module for module in model.modules() if isinstance(module, QuantileBins))
+        for edges in bins.edges.reshape(-1, 3, 17):  # of each member
+            torch.testing.assert_close(edges[:, ::4].T, rows.quantile(torch.linspace(0, 1, 5), dim=0))
 
 
 def test_variance_layers_stand_before_the_output():

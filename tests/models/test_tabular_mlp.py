@@ -31,7 +31,7 @@ def test_forward_is_the_code_and_a_perceptron():
 
 def test_it_starts_as_a_perceptron_on_the_features_alone():
     torch.manual_seed(0)
-    model = TabularMLP(in_features=4, hidden=(500,), bins=5)
+    model = TabularMLP(in_features=4, hidden=(500,), bins=5, dropout=0.1)
     weight = model.dense1.weight
     assert weight.shape == (500, 24) and not weight[:, 4:].any()
     # The standard error of a standard deviation over n draws is std / sqrt(2 n).

@@ -16,25 +16,31 @@ from leanbayes.models._registry import _BUILDERS
 
 # LeNet-5 needs 16 pixels; residual networks take the images above 64.
 _SMALLEST, _LARGEST = 16, 64
-_WIDTHS = [200, 200]
+# Widths of the hidden layers of perceptrons.
+_WIDTHS = {"mlp": [200, 200], "tabular_mlp": [128, 128]}
+# Bins of a table's feature, and the most of all features together: tables of many columns have most of them from
+# categories, whose two values need no more than one.
+_BINS, _MOST_BINS = 16, 1024
 # Ids of a text that stand for no word.
 _SPECIAL_IDS = 4
+_BY_KIND = {"table": "tabular_mlp", "text": "text_lstm", "series": "record_lstm"}
 _BATCH_NORM = {"mlp": True, "lenet5": "all"}
 
 
 def default_network(schema: Schema) -> str:
     """Name of the network that suits a data set.
 
-    Tables and images under 16 pixels get a multilayer perceptron of two layers of 200 units, square images up to 64
-    pixels LeNet-5, other images a ResNet-18, all with batch normalisation; texts and time series get an LSTM.
+    Tables get a multilayer perceptron of two layers of 128 units on features and their codes between quantiles. Images
+    under 16 pixels get a multilayer perceptron of two layers of 200 units, square ones up to 64 pixels LeNet-5, and
+    others a ResNet-18, all with batch normalisation. Texts and time series get an LSTM.
 
     Example:
         >>> default_network(Schema("regression", "table", (6,)))
-        'mlp'
+        'tabular_mlp'
     """
-    if schema.inputs in ("text", "series"):
-        return "text_lstm" if schema.inputs == "text" else "record_lstm"
-    if schema.inputs == "table" or min(schema.shape[1:]) < _SMALLEST:
+    if schema.inputs in _BY_KIND:
+        return _BY_KIND[schema.inputs]
+    if min(schema.shape[1:]) < _SMALLEST:
         return "mlp"
     _, height, width = schema.shape
     return "lenet5" if height == width <= _LARGEST else "resnet18"
@@ -46,7 +52,7 @@ def build_network(schema: Schema, name: str | None = None, hidden: Sequence[int]
     Args:
         schema: What the network is for.
         name: Of the network.
-        hidden: Widths of a multilayer perceptron, 200 and 200 where None.
+        hidden: Widths of a multilayer perceptron; 128 and 128 for tables, else 200 and 200 where None.
 
     Returns:
         A plain network with fresh weights.
@@ -55,14 +61,16 @@ def build_network(schema: Schema, name: str | None = None, hidden: Sequence[int]
         ValueError: If there is no such network, or it does not take such data.
     """
     asked = name is not None
-    name = name or ("mlp" if hidden is not None else default_network(schema))
+    if name is None:
+        default = default_network(schema)
+        name = "mlp" if hidden is not None and default not in _WIDTHS else default
     if name not in _BUILDERS:
         create(name)  # says which there are
-    if hidden is not None and name != "mlp":
-        raise ValueError(f"hidden gives the widths of the model 'mlp', and {name!r} has none")
+    if hidden is not None and name not in _WIDTHS:
+        raise ValueError(f"hidden gives the widths of the models {' and '.join(_WIDTHS)}, and {name!r} has none")
     known = _sizes(schema, name)
-    if name == "mlp":
-        known["hidden"] = _WIDTHS if hidden is None else list(hidden)
+    if name in _WIDTHS:
+        known["hidden"] = _WIDTHS[name] if hidden is None else list(hidden)
     options = inspect.signature(_BUILDERS[name]).parameters
     network = create(name, **{option: value for option, value in known.items() if option in options})
     if asked:
@@ -87,6 +95,7 @@ def _check_takes(network: nn.Module, schema: Schema, name: str) -> None:
 def _sizes(schema: Schema, name: str) -> dict[str, Any]:
     outputs = schema.classes or 1
     sizes: dict[str, Any] = {"classes": outputs, "outputs": outputs, "in_features": math.prod(schema.shape)}
+    sizes["bins"] = max(1, min(_BINS, _MOST_BINS // sizes["in_features"]))
     if schema.inputs == "image":
         stem = "cifar" if max(schema.shape[1:]) <= _LARGEST else "imagenet"
         sizes |= {"in_channels": schema.shape[0], "image_size": schema.shape[1], "stem": stem}

@@ -17,6 +17,7 @@ from leanbayes.compare.presets import Preset
 from leanbayes.compare.seen import identity
 from leanbayes.data import Dataset
 from leanbayes.data.augment import Augmentation, standard
+from leanbayes.models import TabularMLP
 from leanbayes.objectives import Categorical, Gaussian
 from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.training import History, TrainConfig, fit
@@ -93,9 +94,15 @@ def make_likelihood(dataset: Dataset) -> Likelihood:
 def make_model(
     dataset: Dataset, preset: Preset, seed: int, network: str | None = None, hidden: Sequence[int] | None = None
 ) -> nn.Module:
-    """A network with fresh weights and this method's distributions; the same for the same seed."""
+    """A network with fresh weights and this method's distributions; the same for the same seed.
+
+    A network for tables has its bins at the quantiles of the training rows.
+    """
     with SeededRandom(seed):
-        return preset.convert(build_network(dataset.schema, network, hidden))
+        plain = build_network(dataset.schema, network, hidden)
+        if isinstance(plain, TabularMLP):
+            plain.fit_bins_(dataset.ready("train")[0])
+        return preset.convert(plain)
 
 
 def choose_augmentation(dataset: Dataset, wanted: bool | None = None) -> Augmentation | None:

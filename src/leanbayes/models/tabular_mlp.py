@@ -34,7 +34,7 @@ class TabularMLP(Chain):
         dropout: Drop probability after each hidden layer in training; no layers when 0.
 
     Shape:
-        ``[B, in_features]`` to ``[B, outputs]``.
+        ``[B, *]`` with `in_features` elements per example to ``[B, outputs]``.
 
     Example:
         >>> rows = torch.randn(100, 5)
@@ -49,7 +49,7 @@ class TabularMLP(Chain):
         hidden: Sequence[int] = (128, 128),
         outputs: int = 1,
         bins: int = 16,
-        dropout: float = 0.1,
+        dropout: float = 0.0,
     ):
         check_positive(in_features=in_features, outputs=outputs, bins=bins)
         check_widths(hidden=hidden)
@@ -79,8 +79,8 @@ class TabularMLP(Chain):
         nn.init.uniform_(first.bias, -1, 1)
 
     def fit_bins_(self, rows: Tensor) -> Self:
-        """Set the bins to the quantiles of training rows ``[N, in_features]``; comes before training."""
+        """Set the bins to the quantiles of training rows ``[N, *]``; comes before training."""
         bins = self.get_submodule("bins")
         assert isinstance(bins, QuantileBins)
-        bins.fit_(rows)
+        bins.fit_(rows.flatten(1))
         return self
