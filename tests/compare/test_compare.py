@@ -187,6 +187,14 @@ def test_another_network_and_widths():
         build_network(schema, "lenet5", hidden=[4])
 
 
+def test_tables_get_an_ensemble_of_sixteen(tables, tmp_path):
+    result = run(tables / "values.csv", tmp_path, ["batch-ensemble"])
+    assert result["methods"][0]["title"] == "BatchEnsemble (16)"
+    assert preset("batch-ensemble").suited("image") is preset("batch-ensemble")
+    own = replace(preset("batch-ensemble"), kl_weight=0.5)
+    assert own.suited("table") is own
+
+
 def test_tables_of_many_columns_have_fewer_bins():
     shapes = {
         features: build_network(Schema("regression", "table", (features,))).bins.edges.shape for features in (5, 300)

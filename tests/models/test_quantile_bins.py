@@ -70,6 +70,11 @@ def test_constant_columns_have_a_code_of_zero_everywhere():
     assert bins(torch.tensor([[7.0, 8.0], [-1.0, 7.0]]))[:, 2:].eq(0).all()
 
 
+def test_columns_of_tiny_numbers_have_a_finite_code():
+    column = torch.tensor([[0.0], [1e-40], [3e-39]])
+    assert QuantileBins(1, bins=3).fit_(column)(column).isfinite().all()
+
+
 def test_values_that_float32_hardly_tells_apart_share_an_edge():
     column = torch.tensor([[0.0], [1.0], [1.0 + 1e-6], [2.0]], dtype=torch.float64)
     assert QuantileBins(1, bins=3).double().fit_(column).edges.tolist() == [[0, 1, 2, 2]]

@@ -9,6 +9,8 @@ from leanbayes.models._options import check_positive
 
 # Edges closer than this share of a column's range are one: float32 inputs could not tell them apart.
 _CLOSEST = 1e-5
+# A range below which a column is constant: one over it would overflow.
+_NO_RANGE = 1e-30
 
 
 class QuantileBins(nn.Module):
@@ -78,9 +80,9 @@ class QuantileBins(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps features ``[B, F]`` to features and codes ``[B, F * (1 + T)]``."""
-        low, width = self.edges[:, :-1], self.edges.diff(dim=1)
-        inside = (x.unsqueeze(-1) - low) / torch.where(width > 0, width, 1)
-        codes = torch.where(width > 0, inside.clamp(0, 1), 0)  # [B, F, T]
+        width = self.edges.diff(dim=1)
+        slope = torch.where(width > 0, 1 / width, 0)
+        codes = ((x.unsqueeze(-1) - self.edges[:, :-1]) * slope).clamp(0, 1)  # [B, F, T]
         return torch.cat([x, codes.flatten(1)], dim=1)
 
     def extra_repr(self) -> str:
@@ -95,7 +97,7 @@ def _edges(column: Tensor, count: int) -> Tensor:
         levels = torch.linspace(0, 1, count, dtype=column.dtype, device=column.device)
         values = _quantiles(column, levels)
     span = values[-1] - values[0]
-    apart = torch.cat([torch.ones_like(values[:1], dtype=torch.bool), values.diff() > _CLOSEST * span])
+    apart = torch.cat([torch.ones_like(values[:1], dtype=torch.bool), values.diff() > max(_CLOSEST * span, _NO_RANGE)])
     kept = values[apart]
     return torch.cat([kept, kept[-1].expand(count - len(kept))])
 
