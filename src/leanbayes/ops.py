@@ -137,6 +137,14 @@ class LinearOp(ABC):
             torch.stack(each_weight) if wanted[1] else None,
         )
 
+    def mixing(self, matrix: Tensor) -> tuple[Tensor, LinearOp] | None:
+        """What maps other features of an output, at each of its positions, to its own by a matrix ``[out, features]``.
+
+        Returns:
+            The matrix as a weight, and an op; None where there is none, or where it is slow.
+        """
+        return None
+
     def bias_gradient(self, grad: Tensor) -> Tensor:
         """Gradient ``[out]`` in a bias."""
         raise NotImplementedError
@@ -262,6 +270,10 @@ class Dense(LinearOp):
             self._weight_gradient(flat, flat_grad) if wanted[1] else None,
         )
 
+    def mixing(self, matrix: Tensor) -> tuple[Tensor, LinearOp] | None:
+        """See `LinearOp`."""
+        return matrix, Dense(matrix.shape[1], self.out_features)
+
     def bias_gradient(self, grad: Tensor) -> Tensor:
         """See `LinearOp`."""
         return _rows(grad).sum(0)
@@ -355,6 +367,14 @@ class _Spatial(LinearOp):
             grad, x, weight, None, self.stride, padding, self.dilation, transposed, extra, self.groups, (*wanted, False)
         )
         return grad_x if wanted[0] else None, grad_weight if wanted[1] else None
+
+    def mixing(self, matrix: Tensor) -> tuple[Tensor, LinearOp] | None:
+        """See `LinearOp`; a convolution with kernels of one position, not where groups have channels of their own."""
+        if self.groups > 1:
+            return None
+        ones = (1,) * self.ndim
+        op = Conv(matrix.shape[1], self.out_features, self.ndim, stride=ones, padding=(0,) * self.ndim, dilation=ones)
+        return matrix.view(*matrix.shape, *ones), op
 
     def bias_gradient(self, grad: Tensor) -> Tensor:
         """See `LinearOp`."""

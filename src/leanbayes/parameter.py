@@ -95,6 +95,17 @@ class RandomParameter(nn.Module):
         mean = torch.zeros_like(moments.var, dtype=self.dtype) if moments.mean is None else moments.mean
         return Moments(self._pad(mean), self._pad(moments.var, torch.zeros_like))
 
+    def thin_variance(self, op: LinearOp) -> tuple[Tensor, Tensor, LinearOp] | None:
+        """The variance as r channels, a weight of `op`, and the matrix that an op maps them to outputs by.
+
+        None where it is not of low rank, or where that would not save work.
+        """
+        thin = self.posterior.thin_variance(op.out_axis) if self.padding_row is None else None
+        if thin is None:
+            return None
+        mixing = op.mixing(thin[1])
+        return None if mixing is None else (thin[0], *mixing)
+
     def mean(self, component: int | None = None) -> Tensor:
         """The posterior mean."""
         return self._pad(self.posterior.mean(component))

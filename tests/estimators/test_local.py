@@ -6,6 +6,8 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes._sampling import Sampling, using
+from leanbayes.posteriors import k_tied
+from leanbayes.posteriors.k_tied import KTiedPosterior
 from leanbayes.testing import EstimatorSuite, run_apart, run_folded
 
 
@@ -102,3 +104,43 @@ def test_positions_get_noise_of_their_own():
     with using(Sampling()):
         y = layer(torch.ones(1, 2, 4))
     assert not torch.allclose(y[:, 0], y[:, 1])
+
+
+THIN = {
+    "dense": (lambda: nn.Linear(30, 40), (6, 30)),
+    "sequence": (lambda: nn.Linear(30, 40), (2, 5, 30)),
+    "convolution": (lambda: nn.Conv2d(8, 12, 3, stride=2, padding=1), (3, 8, 7, 6)),
+    "circular": (lambda: nn.Conv1d(8, 12, 3, padding=1, padding_mode="circular"), (3, 8, 7)),
+    "transposed": (lambda: nn.ConvTranspose2d(8, 12, 3, stride=2), (3, 8, 4, 5)),
+}
+
+
+@pytest.mark.parametrize("zero_mean", [False, True])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("kind", THIN)
+def test_tied_variances_by_their_factors_are_those_of_the_whole_matrix(kind, rank, zero_mean, monkeypatch):
+    build, shape = THIN[kind]
+    layer = lb.nn.BayesianLayer(build(), lb.KTied(rank, init_std=0.3, bias="same", estimator="local")).double()
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    monkeypatch.setattr(k_tied, "_THIN", 0.5)  # these layers are small
+    assert layer.weight.thin_variance(layer.op) is not None
+    found = with_gradients(layer, x, zero_mean)
+    monkeypatch.setattr(KTiedPosterior, "thin_variance", lambda self, out_axis: None)
+    for ours, expected in zip(found, with_gradients(layer, x, zero_mean), strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
+def with_gradients(layer, x, zero_mean):
+    with lb.sampling(seed=3, zero_mean=zero_mean):
+        y = layer(x)
+    values = [x, *layer.parameters()]
+    gradients = torch.autograd.grad(y.square().sum(), values, allow_unused=True)
+    return y, *(torch.zeros_like(v) if g is None else g for v, g in zip(values, gradients))
+
+
+def test_factors_that_save_nothing_are_multiplied():
+    narrow = lb.nn.BayesianLayer(nn.Conv2d(16, 16, 3), lb.KTied(2, estimator="local"))
+    assert narrow.weight.thin_variance(narrow.op) is None
+    grouped = lb.nn.BayesianLayer(nn.Conv1d(256, 256, 3, groups=2), lb.KTied(2, estimator="local"))
+    assert grouped.weight.posterior.thin_variance(0) is not None
+    assert grouped.weight.thin_variance(grouped.op) is None

@@ -56,7 +56,7 @@ def test_local_is_the_expression_and_so_are_its_gradients(kind):
     setting, values, eps = local_arguments(kind)
 
     def ours(*values):
-        return LocalFunction.apply(setting, *values, eps, None)
+        return LocalFunction.apply(setting, *values[:3], None, *values[3:], eps, None)
 
     y, expected = ours(*values), naive_local(setting.op, *values, eps)
     # The root of the floor is taken off.
@@ -68,10 +68,37 @@ def test_local_is_the_expression_and_so_are_its_gradients(kind):
     assert torch.autograd.gradgradcheck(ours, values)
 
 
+@each_layer
+def test_local_by_channels_of_the_variance_and_so_are_its_gradients(kind):
+    setting, (x, mean, var, bias, bias_var), eps = local_arguments(kind)
+    op = setting.op
+    mixed = op.mixing(torch.rand(op.out_features, 2, dtype=torch.float64))
+    if mixed is None:
+        assert op.groups > 1
+        return
+    mix, mixing = mixed
+    channels = var.detach().narrow(op.out_axis, 0, 2)
+    values = leaves(x.detach(), mean.detach(), channels, mix, bias.detach(), bias_var.detach())
+
+    def ours(*values):
+        return LocalFunction.apply(setting._replace(mixing=mixing), *values, eps, None)
+
+    def naive(x, mean, channels, mix, bias, bias_var):
+        var = torch.einsum("or,r...->o...", mix.flatten(1), channels.movedim(op.out_axis, 0)).movedim(0, op.out_axis)
+        return naive_local(op, x, mean, var, bias, bias_var, eps)
+
+    y, expected = ours(*values), naive(*values)
+    torch.testing.assert_close(y, expected, rtol=1e-6, atol=1e-7)
+    grad = torch.randn_like(y)
+    for found, truth in zip(torch.autograd.grad(y, values, grad), torch.autograd.grad(expected, values, grad)):
+        torch.testing.assert_close(found, truth)
+    assert torch.autograd.gradgradcheck(ours, values)
+
+
 def test_local_without_mean_and_biases():
     setting, (x, _, var, _, _), eps = local_arguments("dense")
     assert torch.autograd.gradcheck(
-        lambda x, var: LocalFunction.apply(setting, x, None, var, None, None, eps, None), [x, var]
+        lambda x, var: LocalFunction.apply(setting, x, None, var, None, None, None, eps, None), [x, var]
     )
 
 
@@ -273,13 +300,13 @@ def test_the_noise_of_keys_is_that_which_the_gradients_are_for():
     values = leaves(*(value.detach().float() for value in (x, mean, var, bias, bias_var)))
     zeros = torch.zeros_like(setting.op(values[0], values[1]))
     eps = _local_function.draw_output(zeros, zeros + 1, Source(None, keys), setting, False)[0]
-    y = LocalFunction.apply(setting, *values, None, keys)
+    y = LocalFunction.apply(setting, *values[:3], None, *values[3:], None, keys)
     expected = naive_local(setting.op, *values, eps)
     torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
     grad = torch.randn_like(y)
     for found, truth in zip(torch.autograd.grad(y, values, grad), torch.autograd.grad(expected, values, grad)):
         torch.testing.assert_close(found, truth, rtol=1e-3, atol=1e-3)
-    without_slope = _local_function.forward(*values, Source(None, keys), setting, False)
+    without_slope = _local_function.forward(*values[:3], None, *values[3:], Source(None, keys), setting, False)
     assert torch.equal(without_slope[0], y) and without_slope[1].numel() == 0
 
 

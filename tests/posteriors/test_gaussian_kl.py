@@ -50,6 +50,40 @@ def test_normal_priors(family, prior, draws):
     torch.testing.assert_close(kl_divergence(q, bound), expected.sum())
 
 
+@pytest.mark.parametrize("mean", [0.0, -0.5])
+@pytest.mark.parametrize("family", POSTERIORS)
+def test_gradients_of_normal_priors(family, mean):
+    q = POSTERIORS[family]().double()
+    names = [name for name, _ in q.named_parameters()]
+
+    def divergence(*values):
+        return torch.func.functional_call(Measured(q, lb.Normal(mean, 0.7)), dict(zip(names, values)), ())
+
+    values = tuple(value.detach().clone().requires_grad_() for value in q.parameters())
+    names = ["q." + name for name in names]
+    assert torch.autograd.gradcheck(divergence, values)
+    assert torch.autograd.gradgradcheck(divergence, values)
+    written_out = torch.autograd.grad(divergence(*values), values)
+    by_transformation = torch.func.grad(divergence, tuple(range(len(values))))(*values)
+    torch.testing.assert_close(written_out, by_transformation)
+
+
+def test_no_divergence_from_itself_however_many_weights():
+    q = MeanFieldPosterior(torch.zeros(1000, 100), 0.3)
+    assert abs(kl_divergence(q, lb.Normal(0.0, 0.3)).item()) < 0.1
+
+
+class Measured(torch.nn.Module):
+    """A divergence as the output of a module."""
+
+    def __init__(self, q, prior):
+        super().__init__()
+        self.q, self.prior = q, prior
+
+    def forward(self):
+        return kl_divergence(self.q, self.prior)
+
+
 @pytest.mark.parametrize("family", POSTERIORS)
 def test_ard_is_the_divergence_from_the_best_zero_mean_normal(family):
     q = POSTERIORS[family]().double()

@@ -23,6 +23,7 @@ class Setting(NamedTuple):
         batch_dim: Axis of the rows.
         dtype: The output's dtype.
         by_sample: Whether each sample has a key of its own.
+        mixing: What maps the channels of a variance to the outputs, where it is a product of thin matrices.
     """
 
     op: LinearOp
@@ -30,6 +31,7 @@ class Setting(NamedTuple):
     batch_dim: int
     dtype: torch.dtype
     by_sample: bool
+    mixing: LinearOp | None = None
 
 
 class Source(NamedTuple):
@@ -55,23 +57,40 @@ def draw_output(
     return y.movedim(0, axis), slopes.movedim(0, axis) if with_slope else slopes
 
 
+def output_variance(
+    op: LinearOp,
+    mixing: LinearOp | None,
+    squares: Tensor,
+    var: Tensor,
+    mix: Tensor | None,
+    bias_var: Tensor | None,
+) -> tuple[Tensor, Tensor | None]:
+    """``op(squares, var)``; of a variance ``mix @ var`` of rank r, by r channels that are given beside it."""
+    if mixing is None or mix is None:
+        return op(squares, var, bias_var), None
+    channels = op(squares, var)
+    return mixing(channels, mix, bias_var), channels
+
+
 def forward(
     x: Tensor,
     mean: Tensor | None,
     var: Tensor,
+    mix: Tensor | None,
     bias_mean: Tensor | None,
     bias_var: Tensor | None,
     source: Source,
     setting: Setting,
     with_slope: bool,
-) -> tuple[Tensor, Tensor]:
-    """The output ``op(x, mean) + sqrt(op(x^2, var)) * e``, and its slope by the variance."""
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The output ``op(x, mean) + sqrt(output_variance(x^2)) * e``, its slope by the variance, and channels of that."""
     op = setting.op
     # All have the dtype that they are to be computed in.
     with noise.exact_products(x.device):
         y = None if mean is None else with_shape(op(x, mean, bias_mean), setting.shape)
-        variance = with_shape(op(op.square(x.to(var.dtype)), var, bias_var), setting.shape)
-    return draw_output(y, variance, source, setting, with_slope)
+        squares = op.square(x.to(var.dtype))
+        variance, channels = output_variance(op, setting.mixing, squares, var, mix, bias_var)
+    return *draw_output(y, with_shape(variance, setting.shape), source, setting, with_slope), channels
 
 
 class LocalFunction(torch.autograd.Function):
@@ -89,32 +108,36 @@ class LocalFunction(torch.autograd.Function):
         x: Tensor,
         mean: Tensor | None,
         var: Tensor,
+        mix: Tensor | None,
         bias_mean: Tensor | None,
         bias_var: Tensor | None,
         eps: Tensor | None,
         keys: Tensor | None,
     ) -> Tensor:
         """See `forward`."""
-        y, slope = forward(x, mean, var, bias_mean, bias_var, Source(eps, keys), setting, True)
+        y, slope, channels = forward(x, mean, var, mix, bias_mean, bias_var, Source(eps, keys), setting, True)
         ctx.setting = setting
-        ctx.save_for_backward(x, mean, var, bias_var, slope)
+        ctx.save_for_backward(x, mean, var, mix, bias_var, slope, channels)
         return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Gradients that can be differentiated again."""
-        x, mean, var, bias_var, slope = ctx.saved_tensors
-        op = ctx.setting.op
+        x, mean, var, mix, bias_var, slope, channels = ctx.saved_tensors
+        op, mixing = ctx.setting.op, ctx.setting.mixing
         grad, slope = flat_as(op, x, grad), flat_as(op, x, slope)
-        _, wants_x, wants_mean, wants_var, wants_bias_mean, wants_bias_var, _, _ = ctx.needs_input_grad
+        _, wants_x, wants_mean, wants_var, wants_mix, wants_bias_mean, wants_bias_var, _, _ = ctx.needs_input_grad
         with noise.exact_products(grad.device):
             wide = x.to(var.dtype)
             # Not `square`, lest a compiler finds it to be that of the forward pass and keeps it.
             squares = wide * wide
             if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-                slope = _slope_again(op, squares, var, bias_var, slope)
-            grad_var = grad.to(var.dtype) * slope.to(var.dtype)
-            from_var, d_var = op.gradients(grad_var, squares, var, (wants_x, wants_var))
+                slope, channels = _slope_again(op, mixing, squares, var, mix, bias_var, slope)
+            by_variance = grad_var = grad.to(var.dtype) * slope.to(var.dtype)
+            d_mix = None
+            if mixing is not None:
+                by_variance, d_mix = mixing.gradients(grad_var, channels, mix, (True, wants_mix))
+            from_var, d_var = op.gradients(by_variance, squares, var, (wants_x, wants_var))
             from_mean, d_mean = None, None
             if mean is not None:
                 from_mean, d_mean = op.gradients(grad, x, mean, (wants_x, wants_mean))
@@ -123,6 +146,7 @@ class LocalFunction(torch.autograd.Function):
                 _input_gradient(x, wide, from_mean, from_var) if wants_x else None,
                 d_mean,
                 d_var,
+                d_mix,
                 op.bias_gradient(grad) if wants_bias_mean else None,
                 op.bias_gradient(grad_var) if wants_bias_var else None,
                 None,
@@ -139,8 +163,17 @@ def _input_gradient(x: Tensor, wide: Tensor, from_mean: Tensor | None, from_var:
     return from_mean + (2 * wide * from_var).to(x.dtype)
 
 
-def _slope_again(op: LinearOp, squares: Tensor, var: Tensor, bias_var: Tensor | None, slope: Tensor) -> Tensor:
-    """The slope as a function of input and variances, for second derivatives; its noise is taken from the one kept."""
-    variance = noise.full_precision(op(squares, var, bias_var))
+def _slope_again(
+    op: LinearOp,
+    mixing: LinearOp | None,
+    squares: Tensor,
+    var: Tensor,
+    mix: Tensor | None,
+    bias_var: Tensor | None,
+    slope: Tensor,
+) -> tuple[Tensor, Tensor | None]:
+    """What was kept as functions of input and variances, for second derivatives; noise is taken from the slope kept."""
+    variance, channels = output_variance(op, mixing, squares, var, mix, bias_var)
+    variance = noise.full_precision(variance)
     root = variance.clamp_min(FLOOR).sqrt()
-    return slope_of(variance, root, (2 * root * slope).detach())
+    return slope_of(variance, root, (2 * root * slope).detach()), channels

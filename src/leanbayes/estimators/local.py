@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,7 +12,7 @@ from torch import Tensor
 from leanbayes import noise
 from leanbayes._estimator_registry import register_estimator
 from leanbayes.estimators._base import Call
-from leanbayes.estimators._local_function import LocalFunction, Setting, Source, draw_output, forward
+from leanbayes.estimators._local_function import LocalFunction, Setting, Source, draw_output, forward, output_variance
 from leanbayes.estimators._written_out import (
     autocast_dtype,
     cast,
@@ -32,49 +34,61 @@ def local(call: Call) -> Tensor:
     position, so the joint distribution of its outputs is approximated. No weight is drawn that could be used again. For
     the backward pass x and one tensor of the output's size are kept; the squares are computed again.
     """
-    op, weight = call.op, call.weight
-    moments = weight.moments()
-    mean = None if call.zero_mean else moments.mean
+    op = call.op
+    weight = _moments(call)
     bias_mean, bias_var = _bias_moments(call.bias, call.zero_mean)
-    inner = None if mean is None else bias_mean
-    if writes_gradients(op, call.x):
-        y = _by_hand(call, mean, moments.var, inner, bias_var)
-    else:
-        y = _by_autograd(call, mean, moments.var, inner, bias_var)
-    return y if mean is not None or bias_mean is None else op.add_bias(y, bias_mean, call.batch_dim)
+    inner = None if weight.mean is None else bias_mean
+    by = _by_hand if writes_gradients(op, call.x) else _by_autograd
+    y = by(call, weight, inner, bias_var)
+    return y if weight.mean is not None or bias_mean is None else op.add_bias(y, bias_mean, call.batch_dim)
 
 
-def _by_hand(call: Call, mean: Tensor | None, var: Tensor, bias_mean: Tensor | None, bias_var: Tensor | None) -> Tensor:
+class _Moments(NamedTuple):
+    """Of a weight: its mean (None for zero) and variance, as a product ``mix @ var`` where `mixing` applies `mix`."""
+
+    mean: Tensor | None
+    var: Tensor
+    mix: Tensor | None = None
+    mixing: LinearOp | None = None
+
+
+def _moments(call: Call) -> _Moments:
+    thin = call.weight.thin_variance(call.op)
+    if thin is not None:
+        return _Moments(None if call.zero_mean else call.weight.mean(), *thin)
+    moments = call.weight.moments()
+    return _Moments(None if call.zero_mean else moments.mean, moments.var)
+
+
+def _by_hand(call: Call, weight: _Moments, bias_mean: Tensor | None, bias_var: Tensor | None) -> Tensor:
     """What keeps x and one tensor of the output's size."""
     low = autocast_dtype(call.x)
     x = call.x if low is None else call.x.to(low)
-    mean, bias_mean = cast(mean, low), cast(bias_mean, low)
+    mean, bias_mean = cast(weight.mean, low), cast(bias_mean, low)
     # float16 has no room for squares, and without autocast variances are asked for in full.
     wide = low if low == torch.bfloat16 else noise.compute_dtype(x.dtype)
-    var, bias_var = var.to(wide), cast(bias_var, wide)
-    shape = call.op.output_shape(x, var)
-    setting = _setting(call, shape, x.dtype)
+    var, mix, bias_var = weight.var.to(wide), cast(weight.mix, wide), cast(bias_var, wide)
+    shape = call.op.output_shape(x, var if mix is None else call.weight.mean())
+    setting = _setting(call, shape, x.dtype, weight.mixing)
     source = _source(call, shape, var)
-    if wants_gradients(x, mean, var, bias_mean, bias_var):
-        return LocalFunction.apply(setting, to_keep(call.op, x), mean, var, bias_mean, bias_var, *source)
-    return forward(x, mean, var, bias_mean, bias_var, source, setting, False)[0]
+    if wants_gradients(x, mean, var, mix, bias_mean, bias_var):
+        return LocalFunction.apply(setting, to_keep(call.op, x), mean, var, mix, bias_mean, bias_var, *source)
+    return forward(x, mean, var, mix, bias_mean, bias_var, source, setting, False)[0]
 
 
-def _by_autograd(
-    call: Call, mean: Tensor | None, var: Tensor, bias_mean: Tensor | None, bias_var: Tensor | None
-) -> Tensor:
+def _by_autograd(call: Call, weight: _Moments, bias_mean: Tensor | None, bias_var: Tensor | None) -> Tensor:
     """What any op and any kind of differentiation can do."""
-    variance = _variance(call.op, call.x, var, bias_var)
-    y = None if mean is None else call.op(call.x, mean, bias_mean)
+    variance = _variance(call.op, call.x, weight, bias_var)
+    y = None if weight.mean is None else call.op(call.x, weight.mean, bias_mean)
     dtype = _output_dtype(call.x, call.op, call.weight) if y is None else y.dtype
-    setting = _setting(call, variance.shape, dtype)
+    setting = _setting(call, variance.shape, dtype, weight.mixing)
     source = _source(call, variance.shape, variance)
     # Of an expression in torch's own functions autograd finds the slope by itself.
     return draw_output(y, variance, source, setting, source.keys is not None and torch.is_grad_enabled())[0]
 
 
-def _setting(call: Call, shape: tuple[int, ...], dtype: torch.dtype) -> Setting:
-    return Setting(call.op, shape, call.batch_dim, dtype, call.spec.streams is not None)
+def _setting(call: Call, shape: tuple[int, ...], dtype: torch.dtype, mixing: LinearOp | None) -> Setting:
+    return Setting(call.op, shape, call.batch_dim, dtype, call.spec.streams is not None, mixing)
 
 
 def _source(call: Call, shape: Sequence[int], like: Tensor) -> Source:
@@ -94,17 +108,16 @@ def _bias_moments(bias: RandomParameter | Tensor | None, zero_mean: bool) -> tup
     return None if zero_mean else moments.mean, moments.var
 
 
-def _variance(op: LinearOp, x: Tensor, var: Tensor, bias_var: Tensor | None) -> Tensor:
+def _variance(op: LinearOp, x: Tensor, weight: _Moments, bias_var: Tensor | None) -> Tensor:
     # float16 has no room for squares: it is computed in float32. bfloat16 has, so its autocast stays on.
+    var, mix = weight.var, weight.mix
     if not op.index_input:
         x = x.to(noise.compute_dtype(x.dtype))
+        var, mix = var.to(x.dtype), cast(mix, x.dtype)
     device = var.device.type
     half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.float16
-    if half:
-        with torch.autocast(device, enabled=False):
-            result = op(op.square(x), var, bias_var)
-    else:
-        result = op(op.square(x), var.to(x.dtype) if not op.index_input else var, bias_var)
+    with torch.autocast(device, enabled=False) if half else nullcontext():
+        result, _ = output_variance(op, weight.mixing, op.square(x), var, mix, bias_var)
     return result.to(noise.compute_dtype(result.dtype))
 
 

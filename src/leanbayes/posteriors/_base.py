@@ -110,6 +110,17 @@ class Posterior(nn.Module, ABC):
         """Mean and variance of the elements, where they are independent."""
         raise NotImplementedError(f"{type(self).__name__} has no independent elements with known moments")
 
+    def thin_variance(self, out_axis: int) -> tuple[Tensor, Tensor] | None:
+        """The variance of the elements as a product, where it is one of thin matrices and `moments` are offered.
+
+        Args:
+            out_axis: Axis of the output features.
+
+        Returns:
+            The channels, shaped as the tensor with r in the place of the output features, and ``[out, r]``.
+        """
+        return None
+
     def factors(self, rows: int, spec: Sampling) -> Factors:
         """A weight and feature scales, one draw per row."""
         raise NotImplementedError(f"{type(self).__name__} is not made of feature scales")

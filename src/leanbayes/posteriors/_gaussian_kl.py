@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from leanbayes.kernels._autograd import reverse_mode_alone
 from leanbayes.kernels._layout import same_layout
 from leanbayes.noise import full_precision
 from leanbayes.posteriors._divergence import MONTE_CARLO_DRAWS, monte_carlo_kl, register_kl
@@ -26,10 +28,39 @@ _TINY_DF = 1e-12
 def _normal(q: GaussianPosterior, p: NormalPrior) -> Tensor:
     if q.is_fused() and (not isinstance(p.mean, Tensor) or same_layout(q.loc, p.mean)):
         return q.fused_kl(p.mean, p.std)
-    std = q.std()
-    mean = full_precision(q.loc)
-    squares = (std.square() + (mean - p.mean).square()) / (2 * p.std**2)
-    return (squares - 0.5 - std.log() + math.log(p.std)).sum()
+    std, mean = q.std(), full_precision(q.loc)
+    distance = mean - p.mean if isinstance(p.mean, Tensor) or p.mean else mean
+    # Compilers make one loop of the terms and one of their gradients by themselves.
+    if torch.compiler.is_compiling() or not reverse_mode_alone():
+        squares = (std.square() + distance.square()) / (2 * p.std**2)
+        return (squares - 0.5 - std.log() + math.log(p.std)).sum()
+    return _NormalDivergence.apply(distance, std, p.std)  # pyright: ignore[reportReturnType]
+
+
+class _NormalDivergence(torch.autograd.Function):
+    """``sum (std^2 + distance^2) / (2 prior_std^2) - 1/2 - log(std / prior_std)``.
+
+    It takes a third of the passes over memory, and of the calls, that autograd takes for the expression.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, distance: Tensor, std: Tensor, prior_std: float) -> Tensor:
+        """See the class."""
+        ctx.save_for_backward(distance, std)
+        ctx.precision = 1 / prior_std**2
+        squares = std.square().addcmul_(distance, distance)
+        # With the 1/2 in the logarithm, lest large sums cancel.
+        negative = (std * (math.exp(0.5) / prior_std)).log_().sub_(squares, alpha=0.5 * ctx.precision)
+        return negative.sum().neg_()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Gradients that can be differentiated again."""
+        distance, std = ctx.saved_tensors
+        wants_distance, wants_std, _ = ctx.needs_input_grad
+        by_distance = distance * (grad * ctx.precision) if wants_distance else None
+        by_std = (std * ctx.precision - std.reciprocal()) * grad if wants_std else None
+        return by_distance, by_std, None
 
 
 @register_kl(GaussianPosterior, ARD)

@@ -26,6 +26,8 @@ from leanbayes.priors import Normal, Prior
 _INIT_NOISE = 0.1
 # Up to this rank compilers are given outer products, which they compute where the matrix is used, and no matrix.
 _FEW_RANKS = 8
+# Outputs get their variances by the factors where that takes so many times fewer products, as thin ones are slower.
+_THIN = 8
 
 
 class KTiedPosterior(GaussianPosterior):
@@ -63,6 +65,22 @@ class KTiedPosterior(GaussianPosterior):
             matrix = matrix.view(out, *shape)
         return matrix.movedim(0, self.out_axis) if self.out_axis else matrix
 
+    def thin_variance(self, out_axis: int) -> tuple[Tensor, Tensor] | None:
+        """See `Posterior`.
+
+        ``std^2 = sum_{a <= b} (2 - [a = b]) (u_a u_b) (v_a v_b)^T`` is of rank k (k + 1) / 2.
+        """
+        rows, rank = self.log_u.shape
+        columns, pairs = self.log_v.shape[0], rank * (rank + 1) // 2
+        if out_axis != self.out_axis or _THIN * pairs * (rows + columns) > rows * columns:
+            return None
+        u, v = full_precision(self.log_u).mT.exp(), full_precision(self.log_v).mT.exp()
+        both = [(a, b) for a in range(rank) for b in range(a, rank)]
+        mix = torch.stack([u[a] * u[b] * (1 if a == b else 2) for a, b in both], 1)
+        rest = [size for axis, size in enumerate(self.loc.shape) if axis != self.out_axis]
+        channels = torch.stack([v[a] * v[b] for a, b in both]).view(pairs, *rest)
+        return channels.movedim(0, self.out_axis), mix
+
     def fits_kernels(self) -> bool:
         """See `GaussianPosterior`; a subclass may compute something else."""
         return type(self) is KTiedPosterior and tied_fit(self.loc, self.log_u, self.out_axis)
@@ -91,8 +109,9 @@ def _product(u: Tensor, v: Tensor) -> Tensor:
         for j in range(1, u.shape[1]):
             matrix = matrix + u[:, j : j + 1] * v[:, j]
         return matrix
+    # Factors whose long side is contiguous: the gradients of a product follow it, and thin ones are far quicker so.
     with exact_products(u.device):
-        return u @ v.mT
+        return u.mT.contiguous().mT @ v.mT.contiguous()
 
 
 @register_posterior("KTied")
