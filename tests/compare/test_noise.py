@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from leanbayes.compare import Budget, preset, train
+import leanbayes as lb
+from leanbayes.compare import Budget, load_checkpoint, preset, save_checkpoint, train
 from leanbayes.compare.noise import fit_noise
-from leanbayes.compare.train import make_model
+from leanbayes.compare.train import _parts, make_likelihood, make_model
 from leanbayes.data import load
 from leanbayes.objectives import Gaussian
 from leanbayes.training import EpochEnd, History
@@ -47,12 +48,47 @@ def line(tmp_path):
 
 
 def test_a_short_training_finds_the_residuals_of_least_squares(line):
-    budget = replace(Budget.of(30, 400), lr=0.05, weight_decay=0.0)
-    likelihood, _ = train(nn.Linear(1, 1), line, budget.config(preset("plain"), 0, "cpu"), progress=False)
-    x, y = (values.double().numpy() for values in line.ready("train"))
+    budget = replace(Budget.of(30, 400), lr=0.05, weight_decay=0.0, patience=None, restore_best=False)
+    config = budget.config(preset("plain"), 0, "cpu")
+    likelihood, _ = train(nn.Linear(1, 1), line, config, progress=False)
+    x, y = (values.double().numpy() for values in _parts(line, config)["train"])
     _, (squares,), *_ = np.linalg.lstsq(np.column_stack([x, np.ones(len(x))]), y, rcond=None)
     found = float(likelihood.fixed_log_precision.mul(-0.5).exp())
     assert found == pytest.approx((squares / len(x)) ** 0.5, rel=0.02)
+
+
+def test_predictions_have_the_noise_of_rows_that_were_not_trained_on(line):
+    model, config = nn.Linear(1, 1), Budget.of(3, 400).config(preset("plain"), 0, "cpu")
+    likelihood, _ = train(model, line, config, progress=False)
+    parts = _parts(line, config)
+    # A tenth of the rows is too little to stop on: a fifth of 320 is held out.
+    assert [len(part[1]) for part in parts.values()] == [256, 64]
+    x, y = parts["valid"]
+    squares = (y - model(x).detach().squeeze(-1)).double().square()
+    found = float(likelihood.split(torch.zeros(1, 1, 1))[1].exp())
+    assert found == pytest.approx(float(squares.sum()) / (64 - 2), rel=1e-5)
+
+
+def test_few_rows_are_all_trained_on(tmp_path):
+    np.savez(tmp_path / "few.npz", x=np.arange(18.0)[:, None], y=np.arange(18.0))
+    few = load(tmp_path / "few.npz")
+    config = Budget.of(2, 18).config(preset("plain"), 0, "cpu")
+    assert _parts(few, config)["valid"] is None
+    likelihood, history = train(make_model(few, preset("plain"), 0, hidden=[4]), few, config, progress=False)
+    assert not likelihood.held_out and "valid_nll" not in history.last
+
+
+def test_heteroscedastic_noise_is_saved_and_read(line, tmp_path):
+    model = make_model(line, preset("plain"), 0, hidden=[8], heteroscedastic=True)
+    config = Budget.of(3, 400).config(preset("plain"), 0, "cpu")
+    likelihood, _ = train(model, line, config, progress=False, heteroscedastic=True)
+    save_checkpoint(tmp_path / "run", model, likelihood, line.schema)
+    saved = load_checkpoint(tmp_path / "run")
+    x, y = line.ready("test")
+    wanted = lb.predict(model, x, 1, likelihood=likelihood).log_prob(y)
+    torch.testing.assert_close(lb.predict(saved.model, x, 1, likelihood=saved.likelihood).log_prob(y), wanted)
+    with pytest.raises(ValueError, match="real targets, and digits has classes"):
+        make_likelihood(load("digits"), heteroscedastic=True)
 
 
 def test_a_likelihood_that_was_given_stays(line):

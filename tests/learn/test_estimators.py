@@ -179,8 +179,8 @@ def test_regression_coverage_and_scale(regressor):
     assert 4 < std.mean() < 8
     low, high = regressor.predict_quantiles(X, [0.05, 0.95]).T
     assert 0.85 < np.mean((low < y) & (y < high)) < 0.98
-    # The noise is learned near its true value, and the model's own doubt comes on top.
-    log_var = -regressor.likelihood_.log_precision.item()
+    # The noise is fitted near its true value, and the model's own doubt comes on top.
+    log_var = regressor.likelihood_.split(torch.zeros(1, 1, 1))[1].item()
     noise = np.exp(0.5 * log_var) * regressor.target_scaler_.scale_[0]
     assert noise == pytest.approx(5, rel=0.3)
     assert (std >= noise * 0.999).all()
@@ -280,7 +280,8 @@ def test_bad_data_is_named(classifier, regressor, blobs):
 
 def test_verbose_prints_every_epoch(blobs, capsys):
     fitted = BayesClassifier(**{**QUICK, "epochs": 2}, verbose=True).fit(*blobs)
-    assert capsys.readouterr().out.splitlines()[1] == f"epoch 2/2: loss {fitted.loss_curve_[1]:.4f}"
+    wanted = f"epoch 2/2: loss {fitted.loss_curve_[1]:.4f}, held-out NLL {fitted.validation_curve_[1]:.4f}"
+    assert capsys.readouterr().out.splitlines()[1] == wanted
 
 
 @pytest.mark.gpu

@@ -22,6 +22,8 @@ def network(method=None, seed=0, dropout=0.0):
 
 def config(**changes):
     settings = {"epochs": 3, "batch_size": 32, "lr": 0.01, "device": "cpu", "log_every": 2}
+    # Tests of early stopping ask for it.
+    settings |= {"hold_out": 0, "patience": None, "restore_best": False, "valid_samples": 1}
     return TrainConfig(**(settings | changes))
 
 

@@ -23,7 +23,7 @@ METHODS = {
     "dropout": lb.MCDropout(0.2),
     "variational dropout": lb.VariationalDropout(),
 }
-CONFIG = TrainConfig(epochs=3, batch_size=8, lr=0.05, weight_decay=0.01, device="cpu")
+CONFIG = TrainConfig(epochs=3, batch_size=8, lr=0.05, weight_decay=0.01, device="cpu", hold_out=0)
 
 
 def build(seed):

@@ -44,6 +44,11 @@ def count_or_auto(text: str) -> int | str:
     return text if text == "auto" else count(text)
 
 
+def count_or_zero(text: str) -> int:
+    """A whole number from 0."""
+    return 0 if text == "0" else count(text)
+
+
 def seed(text: str) -> int:
     """A whole number from 0."""
     value = int(text)
@@ -95,6 +100,26 @@ def add_network(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--model", help="a network of leanbayes.models instead of the one that suits the data")
     group.add_argument("--hidden", type=count, nargs="+", metavar="UNITS", help="widths of a multilayer perceptron")
+    group.add_argument(
+        "--patience",
+        type=count_or_zero,
+        default=20,
+        metavar="N",
+        help="evaluations (of up to 40) without a better validation NLL after which training stops; 0: never "
+        "(default: 20)",
+    )
+    group.add_argument(
+        "--restore-best",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="end with the best weights by validation NLL instead of the last (default: yes)",
+    )
+    group.add_argument(
+        "--refit", action="store_true", help="then train again on training and validation rows, for as many steps"
+    )
+    group.add_argument(
+        "--heteroscedastic", action="store_true", help="have the network predict the noise of each row of a regression"
+    )
     group.add_argument("--resume", action="store_true", help="go on with what the output folder holds")
 
 
@@ -134,6 +159,7 @@ def budget(options: argparse.Namespace, examples: int) -> Any:
     from leanbayes.compare import Budget
 
     chosen = Budget.of(options.budget, examples, options.batch_size)
+    chosen = replace(chosen, patience=options.patience or None, restore_best=options.restore_best, refit=options.refit)
     return chosen if options.lr is None else replace(chosen, lr=options.lr)
 
 

@@ -65,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
         ood=None if options.ood is None else load(options.ood, options.root),
         command=shlex.join(["leanbayes", *options.words]),
         watch=watch,
+        heteroscedastic=options.heteroscedastic,
     )
     from leanbayes.report import write_report
 

@@ -41,10 +41,13 @@ def run(options: argparse.Namespace) -> int:
     shared.describe(dataset, screen)
     method = preset(options.method).suited(dataset.inputs)
     config = shared.budget(options, len(dataset.train)).config(method, options.seeds, device)
-    model = make_model(dataset, method, options.seeds, options.model, options.hidden)
+    varying = options.heteroscedastic
+    model = make_model(dataset, method, options.seeds, options.model, options.hidden, varying)
     augment = choose_augmentation(dataset, options.augment)
     with suitable_threads(model):
-        likelihood, history = train(model, dataset, config, out=out, resume=options.resume, augment=augment)
+        likelihood, history = train(
+            model, dataset, config, out=out, resume=options.resume, augment=augment, heteroscedastic=varying
+        )
     save_checkpoint(
         out, model, likelihood, dataset.schema, data=dataset.name, method=method.name, seed=options.seeds,
         samples=options.samples, augment=None if augment is None else repr(augment), seen=Seen.of(dataset),

@@ -84,12 +84,8 @@ def save_checkpoint(
     (folder / SEEN).unlink(missing_ok=True)
     if seen is not None and seen.hashes is not None:
         write_bytes(folder / SEEN, seen.to_bytes())
-    precision = None
-    if isinstance(likelihood, Gaussian):
-        log_var = likelihood.split(torch.zeros(1, 1, 1, device=_device(likelihood)))[1]
-        precision = float((-log_var).detach().exp())
     record = {} if seen is None else {"seen": seen.to_json()}
-    write_json(folder / ABOUT, {**about, **record, "precision": precision, "schema": schema.to_json()})
+    write_json(folder / ABOUT, {**about, **record, **_noise(likelihood), "schema": schema.to_json()})
     save(model, folder / MODEL)
 
 
@@ -121,9 +117,24 @@ def load_checkpoint(path: str | os.PathLike[str], device: str | torch.device = "
     except (ValueError, KeyError, AttributeError, TypeError):
         raise ValueError(f"{folder / ABOUT} is damaged; train the model again") from None
     likelihood = Categorical() if precision is None else Gaussian(precision)
+    factor = about.pop("noise_factor", None)
+    if factor is not None:
+        likelihood = Gaussian(held_out=True)
+        likelihood.log_factor.fill_(math.log(factor))  # pyright: ignore[reportCallIssue]
     model = load(folder / MODEL).to(device).eval()
     rows = None if seen is None else read_seen(seen, folder / SEEN)
     return Checkpoint(model, likelihood.to(device), Schema.from_json(schema), about, rows)
+
+
+def _noise(likelihood: Likelihood) -> dict[str, float | None]:
+    """The precision of a regression, or the factor of the noise that its network predicts."""
+    if not isinstance(likelihood, Gaussian):
+        return {"precision": None}
+    zeros = torch.zeros(1, 1, 2 if likelihood.heteroscedastic else 1, device=_device(likelihood))
+    variance = float(likelihood.split(zeros)[1].detach().exp())
+    if likelihood.heteroscedastic:
+        return {"precision": None, "noise_factor": variance}
+    return {"precision": 1 / variance}
 
 
 def _device(module: nn.Module) -> torch.device | None:

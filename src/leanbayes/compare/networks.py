@@ -46,13 +46,16 @@ def default_network(schema: Schema) -> str:
     return "lenet5" if height == width <= _LARGEST else "resnet18"
 
 
-def build_network(schema: Schema, name: str | None = None, hidden: Sequence[int] | None = None) -> nn.Module:
+def build_network(
+    schema: Schema, name: str | None = None, hidden: Sequence[int] | None = None, outputs: int | None = None
+) -> nn.Module:
     """The default network, or another one of `leanbayes.models`, with the sizes of a data set.
 
     Args:
         schema: What the network is for.
         name: Of the network.
         hidden: Widths of a multilayer perceptron; 128 and 128 for tables, else 200 and 200 where None.
+        outputs: Number of outputs, one per class or one for a regression where None.
 
     Returns:
         A plain network with fresh weights.
@@ -68,7 +71,7 @@ def build_network(schema: Schema, name: str | None = None, hidden: Sequence[int]
         create(name)  # says which there are
     if hidden is not None and name not in _WIDTHS:
         raise ValueError(f"hidden gives the widths of the models {' and '.join(_WIDTHS)}, and {name!r} has none")
-    known = _sizes(schema, name)
+    known = _sizes(schema, name, outputs or schema.classes or 1)
     if name in _WIDTHS:
         known["hidden"] = _WIDTHS[name] if hidden is None else list(hidden)
     options = inspect.signature(_BUILDERS[name]).parameters
@@ -92,8 +95,7 @@ def _check_takes(network: nn.Module, schema: Schema, name: str) -> None:
     network.train()
 
 
-def _sizes(schema: Schema, name: str) -> dict[str, Any]:
-    outputs = schema.classes or 1
+def _sizes(schema: Schema, name: str, outputs: int) -> dict[str, Any]:
     sizes: dict[str, Any] = {"classes": outputs, "outputs": outputs, "in_features": math.prod(schema.shape)}
     sizes["bins"] = max(1, min(_BINS, _MOST_BINS // sizes["in_features"]))
     if schema.inputs == "image":

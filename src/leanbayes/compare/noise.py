@@ -8,10 +8,8 @@ from collections.abc import Callable
 from torch import Tensor
 
 from leanbayes.objectives import Gaussian
+from leanbayes.objectives.noise import LEAST_VARIANCE
 from leanbayes.training import EpochEnd
-
-# Of targets with standard deviation 1; keeps the precision of targets without noise finite.
-_LEAST_SQUARE = 1e-6
 
 
 def fit_noise(likelihood: Gaussian) -> Callable[[EpochEnd], None]:
@@ -34,6 +32,9 @@ def fit_noise(likelihood: Gaussian) -> Callable[[EpochEnd], None]:
         assert isinstance(log_precision, Tensor)
         before = float(log_precision)
         square = (2 * event.record["nll"] - math.log(2 * math.pi) + before) / math.exp(before)
-        log_precision.fill_(-math.log(max(square, _LEAST_SQUARE)))
+        log_precision.fill_(-math.log(max(square, LEAST_VARIANCE)))
+        if likelihood.held_out:
+            # Predictions keep the noise of the held-out rows.
+            likelihood.log_factor += float(log_precision) - before
 
     return update

@@ -26,15 +26,17 @@ from leanbayes.data import Dataset, load
 from leanbayes.data.augment import Augmentation
 from leanbayes.training.checkpoints import check_same_rows
 from leanbayes.training.errors import OutputError
-from leanbayes.training.files import BEST, LAST, prepare_folder
+from leanbayes.training.files import BEST, LAST, REFIT, START, prepare_folder
 
 RESULT = "compare.json"
 _SEED_RESULT = "result.json"
 # What a comparison that goes on must have in common with what was there.
-_FIXED = ("data", "examples", "budget", "augment", "network", "samples", "ood_name", "ood_rows")
+_FIXED = (
+    "data", "examples", "budget", "augment", "network", "heteroscedastic", "samples", "ood_name", "ood_rows",
+)  # fmt: skip
 _PER_SEED = ("train_seconds", "predict_ms_per_example")
 # From the first seed alone: pictures of one network.
-_FIRST_SEED = ("train_how", "reliability", "entropy", "history", "examples")
+_FIRST_SEED = ("train_how", "best_epoch", "reliability", "entropy", "history", "examples")
 _HISTORY = ("epoch", "loss", "nll", "kl", "valid_nll")
 
 Watcher = Callable[[str, dict[str, Any]], None]
@@ -58,6 +60,7 @@ class _Job:
     resume: bool
     progress: bool | None
     watch: Watcher
+    heteroscedastic: bool
 
     @cached_property
     def seen(self) -> Seen:
@@ -82,6 +85,7 @@ def compare(
     command: str = "",
     progress: bool | None = None,
     watch: Watcher | None = None,
+    heteroscedastic: bool = False,
 ) -> dict[str, Any]:
     """Train and measure methods on one data set with one budget.
 
@@ -105,6 +109,7 @@ def compare(
         command: What to note as the command that was run.
         progress: Whether to show progress bars; None shows them on a terminal.
         watch: Called with "start" or "done" and a method's entry.
+        heteroscedastic: Have the networks predict the noise of each row of a regression.
 
     Returns:
         The content of ``compare.json``.
@@ -137,8 +142,10 @@ def compare(
         resume,
         progress,
         watch or (lambda event, entry: None),
+        heteroscedastic,
     )
-    plain = make_model(dataset, preset("plain"), 0, network, hidden)
+    make_likelihood(dataset, heteroscedastic)  # says where that is not possible
+    plain = make_model(dataset, preset("plain"), 0, network, hidden, heteroscedastic)
     with suitable_threads(plain):
         result = _header(job, plain, command)
         entries = {entry["name"]: entry for entry in _earlier(folder / RESULT, result, resume)}
@@ -160,6 +167,7 @@ def _header(job: _Job, plain: nn.Module, command: str) -> dict[str, Any]:
         "budget": vars(job.budget),
         "augment": None if job.augment is None else repr(job.augment),
         "network": getattr(plain, "leanbayes_config", None),
+        "heteroscedastic": job.heteroscedastic,
         "samples": job.samples,
         "ood_name": job.evaluation.ood_name,
         "ood_rows": None if job.ood is None else fingerprint(job.ood),
@@ -238,18 +246,20 @@ def _seed(job: _Job, method: Preset, seed: int, settings: dict[str, Any]) -> dic
         if done.get("about") == about:
             return done
     config = job.budget.config(method, seed, job.device)
-    model = make_model(job.dataset, method, seed, job.network, job.hidden)
+    model = make_model(job.dataset, method, seed, job.network, job.hidden, job.heteroscedastic)
     likelihood, history = train(
-        model, job.dataset, config, out=folder, resume=job.resume, progress=job.progress, augment=job.augment
-    )
+        model, job.dataset, config, out=folder, resume=job.resume, progress=job.progress, augment=job.augment,
+        heteroscedastic=job.heteroscedastic,
+    )  # fmt: skip
     counts = summary(model)
     run: dict[str, Any] = {
         "about": about,
         "parameters": counts.parameters,
         "plain_parameters": counts.plain_parameters,
         "overhead": counts.overhead,
-        "train_seconds": history.seconds,
+        "train_seconds": history.seconds + (history.refit.seconds if history.refit else 0.0),
         "train_how": history.how,
+        "best_epoch": history.best.get("epoch", len(history)),
         "history": [{name: record[name] for name in _HISTORY if name in record} for record in history.records],
     }
     scale = job.dataset.normalisation.targets
@@ -263,8 +273,9 @@ def _seed(job: _Job, method: Preset, seed: int, settings: dict[str, Any]) -> dic
     )  # fmt: skip
     write_json(folder / _SEED_RESULT, run)
     # The model is saved; what training needed to go on is not needed any more.
-    for name in (LAST, BEST):
+    for name in (LAST, BEST, START):
         (folder / name).unlink(missing_ok=True)
+        (folder / REFIT / name).unlink(missing_ok=True)
     return run
 
 

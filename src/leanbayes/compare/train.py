@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -21,11 +21,14 @@ from leanbayes.models import TabularMLP
 from leanbayes.objectives import Categorical, Gaussian
 from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.training import History, TrainConfig, fit
+from leanbayes.training.holdout import FEWEST_ROWS, divide_examples, held_out_count, join
 
 # Optimiser steps of the named budgets, and the most epochs that they may take.
 _STEPS = {"fast": (1640, 200), "normal": (8000, 1000)}
 _SMALL_DATA = 5000
-_EVALUATIONS = 10
+_CHECKPOINTS = 10
+# Evaluations of the validation part over the whole training, and how many may bring nothing better.
+_EVALUATIONS, PATIENCE = 40, 20
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,19 @@ class Budget:
         batch_size: Examples of an optimiser step.
         lr: Learning rate at the start; it falls to 0 along a cosine.
         weight_decay: Decoupled weight decay of what has no prior.
+        patience: Evaluations, of which there are up to 40, without a better NLL of the validation part after which
+            training stops; None for never.
+        restore_best: End with the weights of the best evaluation instead of the last.
+        refit: Afterwards train again on training and validation part together, for as many steps.
     """
 
     epochs: int
     batch_size: int = 64
     lr: float = 2e-3
     weight_decay: float = 1e-4
+    patience: int | None = PATIENCE
+    restore_best: bool = True
+    refit: bool = False
 
     @classmethod
     def of(cls, value: str | int | Budget, examples: int, batch_size: int | None = None) -> Budget:
@@ -78,28 +88,47 @@ class Budget:
             "kl_weight": preset.kl_weight,
             "anneal": preset.anneal * self.epochs,
             "valid_every": max(1, self.epochs // _EVALUATIONS),
-            "checkpoint_every": max(1, self.epochs // _EVALUATIONS),
+            "checkpoint_every": max(1, self.epochs // _CHECKPOINTS),
             "valid_samples": 4,
+            "hold_out": 0,  # the data set has its own parts
+            "patience": self.patience,
+            "restore_best": self.restore_best,
+            "refit": self.refit,
             "device": device,
             "seed": seed,
         }
         return TrainConfig(**settings | preset.train)
 
 
-def make_likelihood(dataset: Dataset) -> Likelihood:
-    """Classes, or real targets with noise, which starts as large as their spread."""
-    return Gaussian(1.0) if dataset.task == "regression" else Categorical()
+def make_likelihood(dataset: Dataset, heteroscedastic: bool = False, held_out: bool = False) -> Likelihood:
+    """Classes, or real targets with noise, which starts as large as their spread.
+
+    Args:
+        dataset: The data.
+        heteroscedastic: Whether the network predicts the noise of each row.
+        held_out: Whether the noise is fitted to rows that are not trained on.
+    """
+    if dataset.task == "regression":
+        return Gaussian(None if heteroscedastic else 1.0, held_out=held_out)
+    if heteroscedastic:
+        raise ValueError(f"heteroscedastic noise is for real targets, and {dataset.name} has classes; leave it out")
+    return Categorical()
 
 
 def make_model(
-    dataset: Dataset, preset: Preset, seed: int, network: str | None = None, hidden: Sequence[int] | None = None
+    dataset: Dataset,
+    preset: Preset,
+    seed: int,
+    network: str | None = None,
+    hidden: Sequence[int] | None = None,
+    heteroscedastic: bool = False,
 ) -> nn.Module:
     """A network with fresh weights and this method's distributions; the same for the same seed.
 
     A network for tables has its bins at the quantiles of the training rows.
     """
     with SeededRandom(seed):
-        plain = build_network(dataset.schema, network, hidden)
+        plain = build_network(dataset.schema, network, hidden, 2 if heteroscedastic else None)
         if isinstance(plain, TabularMLP):
             plain.fit_bins_(dataset.ready("train")[0])
         return preset.convert(plain)
@@ -133,8 +162,12 @@ def train(
     progress: bool | None = None,
     likelihood: Likelihood | None = None,
     augment: Augmentation | None = None,
+    heteroscedastic: bool = False,
 ) -> tuple[Likelihood, History]:
-    """Train a model on a data set.
+    """Train a model on a data set, and stop when the validation part is explained no better.
+
+    A table's validation part that is too small to stop on gets some of the training rows. Below 20 rows training goes
+    through all epochs, and the noise of a regression comes from the training rows.
 
     Args:
         model: A converted model or a plain one; trained in place.
@@ -145,17 +178,18 @@ def train(
         progress: Whether to show a progress bar; None shows it on a terminal.
         likelihood: How outputs explain targets; where None that of the task, with a noise that is fitted, too.
         augment: Random changes to the scaled inputs of a training batch.
+        heteroscedastic: Whether the network predicts the noise of each row.
 
     Returns:
         The likelihood, with the noise that was fitted, and what happened.
     """
     callbacks = []
+    data = _parts(dataset, config)
+    if data["valid"] is None:
+        config = replace(config, patience=None, restore_best=False, refit=False)
     if likelihood is None:
-        likelihood = make_likelihood(dataset)
-        callbacks = [fit_noise(likelihood)] if isinstance(likelihood, Gaussian) else []
-    data: dict[str, Any] = {"train": _examples(dataset, "train", config)}
-    if len(dataset.valid):
-        data["valid"] = _examples(dataset, "valid", config)
+        likelihood = make_likelihood(dataset, heteroscedastic, held_out=data["valid"] is not None)
+        callbacks = [fit_noise(likelihood)] if isinstance(likelihood, Gaussian) and not heteroscedastic else []
     history = fit(
         model,
         data,
@@ -169,6 +203,21 @@ def train(
         identity=None if out is None else identity(dataset),
     )
     return likelihood.to(next(model.parameters()).device), history
+
+
+def _parts(dataset: Dataset, config: TrainConfig) -> dict[str, Any]:
+    """What to train on, and what to stop on, None where there are too few rows."""
+    train = _examples(dataset, "train", config)
+    rows = len(dataset.train) + len(dataset.valid)
+    if rows < FEWEST_ROWS or not len(dataset.valid):
+        return {"train": train, "valid": None}
+    valid = _examples(dataset, "valid", config)
+    lacking = held_out_count(rows) - len(dataset.valid)
+    if lacking > 0 and isinstance(train, tuple) and isinstance(valid, tuple):
+        (x, y, _), more = divide_examples((*train, None), lacking, config.seed)
+        assert more is not None
+        train, valid = (x, y), join((*valid, None), more)[:2]
+    return {"train": train, "valid": valid}
 
 
 def _examples(dataset: Dataset, name: Any, config: TrainConfig) -> Any:

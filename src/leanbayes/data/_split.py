@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # One stream of random numbers for each purpose, so that the choices of one seed are independent.
-TEST_STREAM, VALID_STREAM = 0, 1
+TEST_STREAM, VALID_STREAM, STOP_STREAM = 0, 1, 2
 
 
 def held_count(rows: int, share: float) -> int:

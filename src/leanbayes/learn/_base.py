@@ -1,7 +1,8 @@
-"""What both estimators share: scaling, the training loop and joint prediction."""
+"""What both estimators share: settings, data, training and joint prediction."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -14,17 +15,20 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from leanbayes._checks import check_count, check_number, check_positive
+from leanbayes._checks import check_choice, check_count, check_number, check_positive
 from leanbayes._predict import predict
 from leanbayes._prediction import Prediction
 from leanbayes._sampling import SeededRandom, sampling
 from leanbayes.convert import bayesianize, param_groups
+from leanbayes.learn._loop import Loop, Rows
+from leanbayes.learn._methods import named_method
 from leanbayes.models.mlp import MLP
 from leanbayes.objectives import ELBO
 from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.posteriors import MeanField
 from leanbayes.posteriors._method import Method
 from leanbayes.training.capture import capture
+from leanbayes.training.holdout import check_hold_out, divide
 
 Array = NDArray[Any]
 
@@ -40,19 +44,24 @@ class BayesEstimator(BaseEstimator):
 
     def __init__(
         self,
-        method: Method | Mapping[Any, Method | None] | None = None,
+        method: str | Method | Mapping[Any, Method | None] | None,
         *,
-        hidden: Sequence[int] = (64, 64),
-        module: Callable[[int, int], nn.Module] | None = None,
-        epochs: int = 200,
-        batch_size: int = 32,
-        lr: float = 1e-2,
-        weight_decay: float = 1e-4,
-        kl_weight: float | Callable[[int], float] = 1.0,
-        samples: int | Literal["auto"] = 32,
-        device: str | torch.device = "cpu",
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
+        hidden: Sequence[int],
+        module: Callable[[int, int], nn.Module] | None,
+        epochs: int,
+        batch_size: int,
+        lr: float,
+        weight_decay: float,
+        kl_weight: float | Callable[[int], float],
+        early_stopping: bool,
+        validation_fraction: float | Literal["auto"],
+        patience: int | Literal["auto"],
+        refit: bool,
+        warm_start: bool,
+        samples: int | Literal["auto"],
+        device: str | torch.device,
+        random_state: int | np.random.RandomState | None,
+        verbose: bool,
     ) -> None:
         # Scikit-learn's rule: arguments are stored as they come and checked in `fit`.
         self.method = method
@@ -63,6 +72,11 @@ class BayesEstimator(BaseEstimator):
         self.lr = lr
         self.weight_decay = weight_decay
         self.kl_weight = kl_weight
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.refit = refit
+        self.warm_start = warm_start
         self.samples = samples
         self.device = device
         self.random_state = random_state
@@ -70,77 +84,137 @@ class BayesEstimator(BaseEstimator):
 
     def _check_settings(self) -> None:
         """Check what neither the network nor the ELBO checks."""
-        names = ("epochs", "batch_size", *(() if self.samples == "auto" else ("samples",)))
-        check_count(self, **{name: _plain(getattr(self, name)) for name in names})
+        counts = {name: _plain(getattr(self, name)) for name in ("epochs", "batch_size", "patience", "samples")}
+        check_count(
+            self, **{n: value for n, value in counts.items() if n in ("epochs", "batch_size") or value != "auto"}
+        )
         check_positive(self, lr=_plain(self.lr))
         check_number(self, 0, weight_decay=_plain(self.weight_decay))
+        check_choice(self, (False, True), early_stopping=self.early_stopping, refit=self.refit)
+        check_choice(self, (False, True), warm_start=self.warm_start)
+        check_hold_out(f"{type(self).__name__}(validation_fraction=...)", _plain(self.validation_fraction))
         if not callable(self.kl_weight):
             check_number(self, 0, kl_weight=_plain(self.kl_weight))
+        if self.refit and not self.early_stopping:
+            raise ValueError(
+                f"{type(self).__name__}(refit=True) trains again on all rows after early stopping, which is off; leave "
+                "one of the two out"
+            )
 
     def _check_data(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> tuple[Array, Array, Array]:
         """Inputs, targets and weights of the examples that count at all."""
-        X, y = validate_data(self, X, y, dtype=np.float64, **checks)
+        X, y = validate_data(self, X, y, dtype=np.float64, reset=not self._goes_on(), **checks)
         weights: Array = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         counts = weights > 0
         if not counts.any():
             raise ValueError("every sample_weight is zero; at least one example must count")
         return np.asarray(X)[counts], np.asarray(y)[counts], weights[counts]
 
-    def _train(self, X: Array, y: Array, weights: Array, outputs: int, likelihood: Likelihood) -> None:
-        """Train a new network on standardised inputs ``[N, features]`` and targets ``[N, ...]``."""
+    def _goes_on(self) -> bool:
+        """Whether training starts from the weights that are there."""
+        return bool(self.warm_start) and hasattr(self, "model_")
+
+    def _train(
+        self, X: Array, y: Array, weights: Array, outputs: int, make_likelihood: Callable[[bool], Likelihood]
+    ) -> None:
+        """Train a network on inputs ``[N, features]``, which are standardised, and targets ``[N, ...]``.
+
+        `make_likelihood` is told whether there are held-out rows.
+        """
         device = torch.device(self.device)
         random = check_random_state(self.random_state)
         self.seed_ = int(random.randint(2**31 - 1))
-        self.input_scaler_ = StandardScaler().fit(X, sample_weight=weights)
-        inputs = torch.as_tensor(self.input_scaler_.transform(X), dtype=torch.float32, device=device)
-        targets = torch.as_tensor(y, dtype=None if y.dtype == np.int64 else torch.float32, device=device)
-        # The ELBO of the weighted examples is sum(weights * nll) + kl, here over sum(weights).
-        mean_weight = float(weights.mean())
-        counts = torch.as_tensor(weights / mean_weight, dtype=torch.float32, device=device)
         seed = int(random.randint(2**31 - 1))
+        goes_on = self._goes_on()
+        if not goes_on:
+            self.input_scaler_ = StandardScaler().fit(X, sample_weight=weights)
+        share = _plain(self.validation_fraction) if self.early_stopping else 0
+        kept, held = divide(len(X), share, seed, y if y.dtype == np.int64 else None)
         with SeededRandom(seed):
-            model = bayesianize(self._network(outputs), MeanField() if self.method is None else self.method)
-            elbo = ELBO(model, len(X), likelihood, _scaled(self.kl_weight, 1 / mean_weight)).to(device)
+            model, kl_weight = self._start(outputs, goes_on)
+            model, likelihood = model.to(device), make_likelihood(len(held) > 0).to(device)
         # Sources of its own: estimators may be trained in several threads at once.
         order, noise = torch.Generator().manual_seed(seed), torch.Generator(device).manual_seed(seed + 1)
-        with sampling(generator=noise):
-            self.loss_curve_ = self._loop(elbo, inputs, targets, counts, order)
-        # Subsets give the same predictions up to rounding, which double precision makes negligible; Apple's GPUs
-        # have none.
-        dtype = torch.float32 if device.type == "mps" else torch.float64
-        self.model_ = elbo.model.to(dtype).eval()
-        self.likelihood_ = elbo.likelihood
-        self.samples_ = self._enough_samples(inputs.to(dtype))
 
-    def _enough_samples(self, inputs: Tensor) -> int:
-        """The number of samples; "auto" is settled on training inputs, so that no prediction depends on its rows."""
-        if self.samples != "auto":
-            return int(self.samples)
-        settings: dict[str, Any] = {"likelihood": self.likelihood_, "seed": self.seed_, "joint": True}
-        return predict(self.model_, inputs[:_BLOCK], "auto", keep="summary", **settings).samples
+        def make_loop(index: Array) -> tuple[Loop, Rows]:
+            # The ELBO of the weighted examples is sum(weights * nll) + kl, here over sum(weights).
+            mean_weight = float(weights[index].mean())
+            elbo = ELBO(model, len(index), likelihood, _scaled(kl_weight, 1 / mean_weight)).to(device).train()
+            groups = param_groups(elbo, float(self.lr), float(self.weight_decay))
+            optimizer = torch.optim.AdamW(groups, fused=device.type == "cpu" or None)
+            step = capture(elbo, optimizer, compile=False)  # recorded on a GPU
+            loop = Loop(elbo, step, optimizer, int(self.batch_size), order, seed, self._report)
+            return loop, self._rows(X[index], y[index], weights[index] / mean_weight)
+
+        start = {name: value.clone() for name, value in model.state_dict().items()} if self.refit else {}
+        held_rows = self._rows(X[held], y[held], weights[held]) if len(held) else None
+        self.likelihood_ = likelihood
+        with sampling(generator=noise):
+            loop, rows = make_loop(kept)
+            if held_rows is None:
+                loop.run(rows, int(self.epochs))
+            else:
+                loop.run_until_worse(rows, held_rows, int(self.epochs), _plain(self.patience))
+        self._finish(model, X, held_rows)
+        if self.refit and held_rows is not None:
+            model.float().load_state_dict(start)
+            with sampling(generator=noise):
+                again, rows = make_loop(np.arange(len(X)))
+                again.run_steps(rows, loop.history.best["step"], loop.rate)
+            self._finish(model, X, None)
+        history = loop.history
+        self.loss_curve_ = history["loss"]
+        self.validation_curve_ = history["valid_nll"] if held_rows is not None else None
+        self.n_iter_ = len(history)
+        self.best_epoch_ = history.best["epoch"] if held_rows is not None else len(history)
+
+    def _rows(self, X: Array, y: Array, weights: Array) -> Rows:
+        """Examples on the device, inputs standardised."""
+        inputs = torch.as_tensor(self.input_scaler_.transform(X), dtype=torch.float32)
+        targets = torch.as_tensor(y, dtype=None if y.dtype == np.int64 else torch.float32)
+        parts = (inputs, targets, torch.as_tensor(weights, dtype=torch.float32))
+        return Rows(*(part.to(self.device) for part in parts))
+
+    def _start(self, outputs: int, goes_on: bool) -> tuple[nn.Module, float | Callable[[int], float]]:
+        """The network to train, and the weight of its KL."""
+        preset = named_method(self.method) if isinstance(self.method, str) else None
+        weight = _scaled(self.kl_weight, preset.kl_weight if preset else 1.0)
+        if goes_on:
+            return copy.deepcopy(self.model_).float().train(), weight
+        network = self._network(outputs)
+        if preset is not None:
+            return preset.convert(network), weight
+        assert not isinstance(self.method, str)
+        return bayesianize(network, MeanField() if self.method is None else self.method), weight
 
     def _network(self, outputs: int) -> nn.Module:
         if self.module is not None:
             return self.module(self.n_features_in_, outputs)
         return MLP(self.n_features_in_, [_plain(units) for units in self.hidden], outputs)
 
-    def _loop(self, elbo: ELBO, inputs: Tensor, targets: Tensor, counts: Tensor, order: torch.Generator) -> list[float]:
-        """Minimise the loss; its mean over each epoch."""
-        optimiser = torch.optim.AdamW(param_groups(elbo, float(self.lr), float(self.weight_decay)))
-        epochs, curve = int(self.epochs), []
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs)
-        elbo.train()
-        step = capture(elbo, optimiser, compile=False)  # recorded on a GPU
-        for epoch in range(epochs):
-            total = torch.zeros((), dtype=torch.float64, device="cpu" if inputs.device.type == "mps" else inputs.device)
-            for batch in torch.randperm(len(inputs), generator=order).to(inputs.device).split(int(self.batch_size)):
-                loss = step(inputs[batch], targets[batch], weights=counts[batch]).loss
-                total += loss.detach().to(total) * len(batch)
-            schedule.step()
-            curve.append(float(total) / len(inputs))
-            if self.verbose:
-                print(f"epoch {epoch + 1}/{epochs}: loss {curve[-1]:.4f}")
-        return curve
+    def _report(self, record: dict[str, float]) -> None:
+        if self.verbose:
+            held = f", held-out NLL {record['valid_nll']:.4f}" if "valid_nll" in record else ""
+            print(f"epoch {record['epoch']}/{self.epochs}: loss {record['loss']:.4f}{held}")
+
+    def _finish(self, model: nn.Module, X: Array, held: Rows | None) -> None:
+        """Make the network predict, with the noise of the held-out rows under just these predictions."""
+        # Subsets give the same predictions up to rounding, which double precision makes negligible; Apple's GPUs
+        # have none.
+        dtype = torch.float32 if torch.device(self.device).type == "mps" else torch.float64
+        self.model_ = model.to(dtype).eval()
+        self.samples_ = self._enough_samples(X)
+        if held is not None and self.likelihood_.fits_held_out:
+            outputs = [self._predict_block(block).outputs for block in held.x.to(dtype).split(_BLOCK)]
+            self.likelihood_.fit_held_out_(torch.cat(outputs, 1), held.y, held.weights)
+
+    def _enough_samples(self, X: Array) -> int:
+        """The number of samples; "auto" is settled on training inputs, so that no prediction depends on its rows."""
+        if self.samples != "auto":
+            return int(self.samples)
+        inputs = torch.as_tensor(self.input_scaler_.transform(X[:_BLOCK])).to(next(self.model_.parameters()))
+        settings: dict[str, Any] = {"likelihood": self.likelihood_, "seed": self.seed_, "joint": True}
+        return predict(self.model_, inputs, "auto", keep="summary", **settings).samples
 
     def _predict(self, X: Any, *read: Callable[[Prediction], Tensor]) -> list[Array]:
         """What `read` takes from the prediction of each block of rows; all samples are the same functions for all rows.
@@ -152,17 +226,14 @@ class BayesEstimator(BaseEstimator):
         like = next(self.model_.parameters())
         pieces: list[list[Array]] = [[] for _ in read]
         for block in torch.as_tensor(scaled).split(_BLOCK):
-            prediction = predict(
-                self.model_,
-                block.to(like.device, like.dtype),
-                self.samples_ if self.samples == "auto" else _plain(self.samples),
-                likelihood=self.likelihood_,
-                seed=self.seed_,
-                joint=True,
-            )
+            prediction = self._predict_block(block.to(like.device, like.dtype))
             for part, take in zip(pieces, read):
                 part.append(take(prediction).detach().cpu().double().numpy())
         return [np.concatenate(part) for part in pieces]
+
+    def _predict_block(self, inputs: Tensor) -> Prediction:
+        samples = self.samples_ if self.samples == "auto" else _plain(self.samples)
+        return predict(self.model_, inputs, samples, likelihood=self.likelihood_, seed=self.seed_, joint=True)
 
 
 def merge_repeats(X: Array, y: Array, weights: Array) -> tuple[Array, Array, Array]:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Self
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
+from sklearn.utils import Bunch
 from sklearn.utils.multiclass import check_classification_targets
+from torch import nn
 
+from leanbayes._checks import is_number
 from leanbayes.learn._base import BayesEstimator, merge_repeats
 from leanbayes.objectives.likelihoods import Categorical
+from leanbayes.posteriors._method import Method
 
 
 class BayesClassifier(ClassifierMixin, BayesEstimator):
@@ -54,6 +60,49 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
         (True, (150, 3))
     """
 
+    def __init__(
+        self,
+        method: str | Method | Mapping[Any, Method | None] | None = None,
+        *,
+        hidden: Sequence[int] = (64, 64),
+        module: Callable[[int, int], nn.Module] | None = None,
+        epochs: int = 200,
+        batch_size: int = 32,
+        lr: float = 1e-2,
+        weight_decay: float = 1e-4,
+        kl_weight: float | Callable[[int], float] = 1.0,
+        early_stopping: bool = True,
+        validation_fraction: float | Literal["auto"] = "auto",
+        patience: int | Literal["auto"] = "auto",
+        refit: bool = False,
+        class_weight: str | Mapping[Any, float] | None = None,
+        warm_start: bool = False,
+        samples: int | Literal["auto"] = 32,
+        device: str | torch.device = "cpu",
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            method,
+            hidden=hidden,
+            module=module,
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            weight_decay=weight_decay,
+            kl_weight=kl_weight,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            patience=patience,
+            refit=refit,
+            warm_start=warm_start,
+            samples=samples,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Train on examples and their labels.
 
@@ -65,10 +114,37 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
         self._check_settings()
         inputs, labels, weights = self._check_data(X, y, sample_weight)
         check_classification_targets(labels)
-        self.classes_, codes = np.unique(labels, return_inverse=True)
+        classes, codes = np.unique(labels, return_inverse=True)
+        if self._goes_on() and not np.array_equal(classes, self.classes_):
+            raise ValueError(
+                f"warm_start=True goes on with the classes {self.classes_.tolist()}, not {classes.tolist()}; fit a new "
+                "estimator"
+            )
+        self.classes_ = classes
+        weights = weights * self._class_weights(codes, weights)[codes]
         inputs, codes, weights = merge_repeats(inputs, codes.astype(np.int64), weights)
-        self._train(inputs, codes, weights, len(self.classes_), Categorical())
+        self._train(inputs, codes, weights, len(self.classes_), lambda held_out: Categorical())
         return self
+
+    def _class_weights(self, codes: NDArray[np.integer], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The factor of each class."""
+        given = self.class_weight
+        if given is None:
+            return np.ones(len(self.classes_))
+        if isinstance(given, str) and given == "balanced":
+            sums = np.bincount(codes, weights)
+            return sums.sum() / (len(sums) * sums)
+        if not isinstance(given, Mapping):
+            raise ValueError(
+                f"BayesClassifier(class_weight=...) takes None, 'balanced' or a weight by class, not {given!r}"
+            )
+        known = self.classes_.tolist()
+        for label, weight in given.items():
+            if label not in known:
+                raise ValueError(f"class_weight has the class {label!r}, which no example has; they have {known}")
+            if not (is_number(weight) and weight > 0):
+                raise ValueError(f"class_weight takes positive numbers, not {weight!r} for the class {label!r}")
+        return np.array([float(given.get(label, 1.0)) for label in known])
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Probabilities of the classes, in the order of `classes_`: ``[N, classes]``."""
@@ -78,3 +154,26 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
         """Most probable labels ``[N]``."""
         probs = self.predict_proba(X)
         return self.classes_[probs.argmax(1)]
+
+    def predict_uncertainty(self, X: ArrayLike) -> Bunch:
+        """How sure the predictions are, and why: arrays ``[N]`` by name (also as attributes).
+
+        ``confidence`` is the probability of the predicted label. In nats, ``entropy`` is the whole uncertainty,
+        ``aleatoric`` its part that no more data would take away, and ``mutual_information`` the other part: what the
+        samples disagree about.
+
+        Example:
+            >>> from sklearn.datasets import load_iris
+            >>> X, y = load_iris(return_X_y=True)
+            >>> doubt = BayesClassifier("rank1", epochs=20, random_state=0).fit(X, y).predict_uncertainty(X)
+            >>> bool(np.allclose(doubt.entropy, doubt.aleatoric + doubt.mutual_information))
+            True
+        """
+        confidence, entropy, aleatoric, mutual = self._predict(
+            X,
+            lambda prediction: prediction.confidence,
+            lambda prediction: prediction.entropy,
+            lambda prediction: prediction.aleatoric,
+            lambda prediction: prediction.mutual_information,
+        )
+        return Bunch(confidence=confidence, entropy=entropy, aleatoric=aleatoric, mutual_information=mutual)

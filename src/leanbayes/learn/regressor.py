@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self, overload
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import Bunch
+from torch import nn
 
+from leanbayes._checks import check_choice, is_number
 from leanbayes.learn._base import BayesEstimator, merge_repeats
 from leanbayes.objectives.likelihoods import Gaussian
+from leanbayes.posteriors._method import Method
+
+NOISES = ("constant", "heteroscedastic")
 
 
 class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
@@ -57,6 +64,49 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
         ((442,), True, (442, 2))
     """
 
+    def __init__(
+        self,
+        method: str | Method | Mapping[Any, Method | None] | None = None,
+        *,
+        hidden: Sequence[int] = (64, 64),
+        module: Callable[[int, int], nn.Module] | None = None,
+        epochs: int = 200,
+        batch_size: int = 32,
+        lr: float = 1e-2,
+        weight_decay: float = 1e-4,
+        kl_weight: float | Callable[[int], float] = 1.0,
+        early_stopping: bool = True,
+        validation_fraction: float | Literal["auto"] = "auto",
+        patience: int | Literal["auto"] = "auto",
+        refit: bool = False,
+        noise: Literal["constant", "heteroscedastic"] = "constant",
+        warm_start: bool = False,
+        samples: int | Literal["auto"] = 32,
+        device: str | torch.device = "cpu",
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            method,
+            hidden=hidden,
+            module=module,
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            weight_decay=weight_decay,
+            kl_weight=kl_weight,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            patience=patience,
+            refit=refit,
+            warm_start=warm_start,
+            samples=samples,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.noise = noise
+
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Train on examples and their targets.
 
@@ -66,13 +116,28 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
             sample_weight: How often each example counts ``[N]``.
         """
         self._check_settings()
+        check_choice(self, NOISES, noise=self.noise)
         inputs, targets, weights = self._check_data(X, y, sample_weight, y_numeric=True, multi_output=True)
-        self._target_shape = targets.shape[1:]
         columns = targets.astype(np.float64).reshape(len(targets), -1)
         inputs, columns, weights = merge_repeats(inputs, columns, weights)
-        self.target_scaler_ = StandardScaler().fit(columns, sample_weight=weights)
+        if not self._goes_on():
+            self._target_shape = targets.shape[1:]
+            self.target_scaler_ = StandardScaler().fit(columns, sample_weight=weights)
+        elif targets.shape[1:] != self._target_shape:
+            raise ValueError(
+                f"warm_start=True goes on with targets of shape {('N', *self._target_shape)}, not "
+                f"{('N', *targets.shape[1:])}; fit a new estimator"
+            )
         scaled = np.asarray(self.target_scaler_.transform(columns))
-        self._train(inputs, scaled, weights, scaled.shape[1], Gaussian("learned", outputs=scaled.shape[1]))
+        outputs = scaled.shape[1]
+
+        def likelihood(held_out: bool) -> Gaussian:
+            if self.noise == "heteroscedastic":
+                return Gaussian(held_out=held_out, outputs=outputs if held_out else None)
+            return Gaussian("learned", outputs=outputs, held_out=held_out)
+
+        width = 2 * outputs if self.noise == "heteroscedastic" else outputs
+        self._train(inputs, scaled, weights, width, likelihood)
         return self
 
     @overload
@@ -105,6 +170,44 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
         centre, scale = self._target_affine()
         shaped = self._shaped(values * scale[:, None] + centre[:, None])
         return shaped[..., 0] if np.ndim(q) == 0 else shaped
+
+    def predict_uncertainty(self, X: ArrayLike, level: float = 0.9) -> Bunch:
+        """How sure the predictions are, and why: arrays shaped as the targets, by name (also as attributes).
+
+        ``mean``, ``std`` (noise and model together), ``lower`` and ``upper`` (the central interval that holds a new
+        target with probability `level`), and in nats ``entropy``, its part ``aleatoric``, the noise, and its part
+        ``mutual_information``, what the samples disagree about and more data would settle.
+
+        Args:
+            X: Inputs ``[N, features]``.
+            level: Of the interval, above 0 and below 1.
+
+        Example:
+            >>> from sklearn.datasets import load_diabetes
+            >>> X, y = load_diabetes(return_X_y=True)
+            >>> doubt = BayesRegressor("rank1", epochs=20, random_state=0).fit(X, y).predict_uncertainty(X)
+            >>> bool(((doubt.lower < doubt.mean) & (doubt.mean < doubt.upper)).all())
+            True
+        """
+        if not (is_number(level) and 0 < level < 1):
+            raise ValueError(f"predict_uncertainty(level=...) takes a number above 0 and below 1, not {level!r}")
+        tails = [0.5 - 0.5 * level, 0.5 + 0.5 * level]
+        mean, std, entropy, aleatoric, mutual, bounds = self._predict(
+            X,
+            lambda prediction: prediction.mean,
+            lambda prediction: prediction.std,
+            lambda prediction: prediction.entropy,
+            lambda prediction: prediction.aleatoric,
+            lambda prediction: prediction.mutual_information,
+            lambda prediction: prediction.quantile(tails).movedim(0, -1),
+        )
+        centre, scale = self._target_affine()
+        lower, upper = np.moveaxis(bounds * scale[:, None] + centre[:, None], -1, 0)
+        found = {"mean": mean * scale + centre, "std": std * scale, "lower": lower, "upper": upper}
+        # The entropy of a density depends on the unit.
+        found |= {"entropy": entropy + np.log(scale), "aleatoric": aleatoric + np.log(scale)}
+        found["mutual_information"] = mutual
+        return Bunch(**{name: self._shaped(values) for name, values in found.items()})
 
     def _target_affine(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return np.asarray(self.target_scaler_.mean_), np.asarray(self.target_scaler_.scale_)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leanbayes._checks import check_count, check_positive
+from leanbayes.objectives.noise import held_out_variance
 
 
 class Likelihood(nn.Module, ABC):
@@ -38,6 +39,14 @@ class Likelihood(nn.Module, ABC):
 
     def add_outputs_(self, count: int) -> None:
         """Give its parameters one entry for each of so many outputs; comes before the first optimiser step."""
+
+    @property
+    def fits_held_out(self) -> bool:
+        """Whether `fit_held_out_` has something to fit."""
+        return False
+
+    def fit_held_out_(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> None:
+        """Fit what is not trained, such as a noise, to predictions ``[S, N, ...]`` of rows that were not trained on."""
 
     def per_example(self, elements: Tensor, mask: Tensor | None = None) -> Tensor:
         """Sum over the target elements of each example: ``[S, B]``."""
@@ -235,6 +244,9 @@ class Gaussian(Likelihood):
         init_precision: Where a learned precision starts.
         outputs: Number of outputs, the size of the last axis of ``[B, D]`` and ``[B, T, D]``, for a learned precision.
             None leaves it to the first batch, in one process and uncompiled. Maps of pixels have one precision.
+        held_out: Fits a factor of the noise variance to rows that were not trained on, at each evaluation of
+            `leanbayes.training.fit`; one for each of `outputs`, else one for all. Predictions use it, training does
+            not. Residuals of training rows are too small, so a noise from them alone is too sure of itself.
 
     Example:
         >>> import torch
@@ -250,15 +262,24 @@ class Gaussian(Likelihood):
         precision: float | Sequence[float] | Tensor | str | None = None,
         init_precision: float = 1.0,
         outputs: int | None = None,
+        held_out: bool = False,
     ) -> None:
         super().__init__()
         self.heteroscedastic = precision is None
+        self.held_out = held_out
         self.log_precision: Tensor | None = None
         self.outputs = outputs
         if outputs is not None:
             check_count(self, outputs=outputs)
-            if precision != "learned":
-                raise ValueError("Gaussian(outputs=...) goes with a learned precision, Gaussian('learned', outputs=2)")
+            if precision != "learned" and not held_out:
+                raise ValueError(
+                    "Gaussian(outputs=...) goes with a learned precision, Gaussian('learned', outputs=2), or with "
+                    "held_out=True"
+                )
+        if held_out not in (False, True):
+            raise ValueError(f"Gaussian(held_out=...) takes True or False, not {held_out!r}")
+        if held_out:
+            self.register_buffer("log_factor", torch.zeros(() if outputs in (None, 1) else (outputs,)))
         if isinstance(precision, str):
             if precision != "learned":
                 raise ValueError(f"Gaussian(precision) takes a number, 'learned' or None, not {precision!r}")
@@ -293,16 +314,21 @@ class Gaussian(Likelihood):
             self.add_outputs_(len(value))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
-    def split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log variance of the targets, in float32 at least."""
+    def split(self, outputs: Tensor, *, factor: bool = True) -> tuple[Tensor, Tensor]:
+        """Mean and log variance of the targets, in float32 at least; without the held-out factor on request."""
         outputs = _precise(outputs)
         if self.heteroscedastic:
             self._means_shape(outputs)
             mean, log_var = outputs.chunk(2, -1)
-            return mean, log_var.clamp(-self._LOG_VAR_LIMIT, self._LOG_VAR_LIMIT)
-        log_precision = self.log_precision if self.log_precision is not None else self.fixed_log_precision
-        assert isinstance(log_precision, Tensor)
-        return outputs, (-log_precision).to(outputs.dtype).expand(outputs.shape)
+            log_var = log_var.clamp(-self._LOG_VAR_LIMIT, self._LOG_VAR_LIMIT)
+        else:
+            log_precision = self.log_precision if self.log_precision is not None else self.fixed_log_precision
+            assert isinstance(log_precision, Tensor)
+            mean, log_var = outputs, (-log_precision).to(outputs.dtype).expand(outputs.shape)
+        if self.held_out and factor:
+            assert isinstance(self.log_factor, Tensor)
+            log_var = log_var + self.log_factor.to(log_var.dtype)
+        return mean, log_var
 
     def _means_shape(self, outputs: Tensor) -> tuple[int, ...]:
         """Shape of the means in outputs ``[S, B, ...]``."""
@@ -315,8 +341,24 @@ class Gaussian(Likelihood):
             )
         return (*outputs.shape[:-1], outputs.shape[-1] // 2)
 
-    def _aligned(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        mean, log_var = self.split(outputs)
+    @property
+    def fits_held_out(self) -> bool:
+        """See `Likelihood`."""
+        return self.held_out
+
+    @torch.no_grad()
+    def fit_held_out_(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> None:
+        """See `Likelihood`; the tensor stays the same object, which recorded steps read."""
+        assert isinstance(self.log_factor, Tensor)
+        mean, log_var = self._aligned(outputs, targets, factor=False)
+        squares = (targets.to(mean.dtype) - mean).square() * (-log_var).exp()  # [S, N, ...]
+        if squares.dim() == 2:
+            squares, log_var = squares.unsqueeze(-1), log_var.unsqueeze(-1)
+        shared = self.log_factor.dim() == 0
+        self.log_factor.copy_(held_out_variance(squares, weights, shared=shared, log_scale=log_var).log())
+
+    def _aligned(self, outputs: Tensor, targets: Tensor, *, factor: bool = True) -> tuple[Tensor, Tensor]:
+        mean, log_var = self.split(outputs, factor=factor)
         if mean.shape[1:] == (*targets.shape, 1):
             return mean.squeeze(-1), log_var.squeeze(-1)
         return mean, log_var
@@ -334,6 +376,13 @@ class Gaussian(Likelihood):
 
     def elementwise(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `Likelihood`."""
-        mean, log_var = self._aligned(outputs, targets)
+        return self._score(outputs, targets, factor=True)
+
+    def training_score(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """See `Likelihood`."""
+        return self._score(outputs, targets, factor=False)
+
+    def _score(self, outputs: Tensor, targets: Tensor, *, factor: bool) -> Tensor:
+        mean, log_var = self._aligned(outputs, targets, factor=factor)
         squares = (targets.to(mean.dtype) - mean).square() * (-log_var).exp()
         return -0.5 * (squares + log_var + math.log(2 * math.pi))

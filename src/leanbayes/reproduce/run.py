@@ -36,7 +36,10 @@ _EXAMPLES = "examples"
 # Of a configuration, what does not decide which model comes out.
 _FREE = frozenset(
     {"device", "compile", "cuda_graph", "checkpoint_every", "checkpoint_steps", "log_every", "tensorboard"}
+    | {"hold_out", "patience", "restore_best", "refit"}  # always as below
 )
+# The papers train on all rows, for all epochs.
+_AS_PUBLISHED: dict[str, Any] = {"hold_out": 0, "patience": None, "restore_best": False, "valid_samples": 1}
 
 
 class Run:
@@ -298,7 +301,7 @@ class Run:
         Returns:
             The model on the device, and one record per epoch.
         """
-        config = dataclasses.replace(config, device=self.device, seed=seed)
+        config = dataclasses.replace(config, device=self.device, seed=seed, **_AS_PUBLISHED)
         folder = self.folder / "trainings" / f"{key}-seed{seed}"
         _check_same(folder, config.to_dict() | {"data": self._source}, of_examples(data))
         with SeededRandom(derive(seed, "build")):

@@ -81,7 +81,8 @@ def check_fits(
         raise OutputError(f"{path} is no checkpoint that this version can read; delete it to start again")
     if identity is not None:
         check_same_rows(f"the run in {path.parent}", state.get("identity"), identity)
-    before = TrainConfig.from_dict(state["config"])
+    # Earlier versions held no rows out.
+    before = TrainConfig.from_dict({"hold_out": 0} | state["config"])
     changed = config.differences(before)
     if changed:
         name = changed[0]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from leanbayes._checks import check_choice, check_count, check_number, check_positive
+from leanbayes.training.holdout import check_hold_out
 
 # A run may be continued with other values of these: they do not change what a step does.
 _FREE_TO_CHANGE = frozenset(
@@ -18,6 +19,7 @@ _FREE_TO_CHANGE = frozenset(
         "monitor",
         "min_delta",
         "restore_best",
+        "refit",
         "device",
         "compile",
         "cuda_graph",
@@ -61,10 +63,17 @@ class TrainConfig:
         drop_last: Leave out the last batch of an epoch where it is smaller. One of a single example always is left out.
         valid_every: Epochs between two evaluations of the validation data.
         valid_samples: Draws per component in an evaluation.
-        patience: Evaluations without a better value of `monitor` after which training stops, None for never.
+        hold_out: Training rows to hold out for validation where no validation data is given: a share from 0 to below 1,
+            or a number of rows; 0 trains on all. "auto" is a tenth, of small data up to a fifth so as to have 100, and
+            none of fewer than 20 rows or of data that is not in memory.
+        patience: Evaluations without a better value of `monitor` after which training stops, None for never. "auto" is
+            10 where there is validation data.
         monitor: The value that says which epoch is best; less is better, except for accuracies.
         min_delta: What counts as better.
-        restore_best: End with the weights of the best epoch instead of the last.
+        restore_best: End with the weights of the best epoch instead of the last. "auto" does so where there is
+            validation data.
+        refit: Afterwards train again from the start, on all rows, those for validation too, for as many steps as the
+            best epoch had taken; in one process, with data in memory.
         precision: "32", "tf32" (float32, products in TF32) or "bf16-mixed"; "auto" is "tf32" on a GPU, else "32".
         compile: Whether to compile the objective; a text names a backend of `torch.compile`. "auto" compiles on one GPU
             where training is long enough to make up for the minute that it takes.
@@ -113,11 +122,13 @@ class TrainConfig:
     accumulate: int = 1
     drop_last: bool = False
     valid_every: int = 1
-    valid_samples: int = 1
-    patience: int | None = None
+    valid_samples: int = 4
+    hold_out: float | str = "auto"
+    patience: int | str | None = "auto"
     monitor: str = "valid_nll"
     min_delta: float = 0.0
-    restore_best: bool = False
+    restore_best: bool | str = "auto"
+    refit: bool = False
     precision: str = "auto"
     compile: bool | str = "auto"
     cuda_graph: bool | str = "auto"
@@ -145,8 +156,9 @@ class TrainConfig:
         for name in (*required, "devices", "checkpoint_every", "log_every"):
             check_count(self, **{name: getattr(self, name)})
         for name in ("patience", "dataset_size", "checkpoint_steps"):
-            if getattr(self, name) is not None:
+            if getattr(self, name) is not None and (name, getattr(self, name)) != ("patience", "auto"):
                 check_count(self, **{name: getattr(self, name)})
+        check_hold_out("TrainConfig(hold_out=...)", self.hold_out)
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
             raise ValueError(f"TrainConfig(seed=...) takes a whole number from 0, not {self.seed!r}")
 
@@ -170,7 +182,8 @@ class TrainConfig:
         check_choice(self, ("auto", False, True), cuda_graph=self.cuda_graph)
         check_choice(self, ("auto", "cpu", "cuda"), device=self.device)
         check_choice(self, ("auto", "ddp", "fsdp"), strategy=self.strategy)
-        for name in ("nesterov", "tile", "drop_last", "restore_best", "tensorboard"):
+        check_choice(self, ("auto", False, True), restore_best=self.restore_best)
+        for name in ("nesterov", "tile", "drop_last", "refit", "tensorboard"):
             check_choice(self, (False, True), **{name: getattr(self, name)})
 
     def _check_combinations(self) -> None:
@@ -178,6 +191,8 @@ class TrainConfig:
             raise ValueError("TrainConfig(schedule='steps') needs milestones, the epochs at which it acts")
         if self.nesterov and not self.momentum:
             raise ValueError("TrainConfig(nesterov=True) needs a momentum above 0")
+        if self.refit and (self.devices > 1 or self.strategy != "auto"):
+            raise ValueError("TrainConfig(refit=True) trains in one process; leave devices and strategy out")
         if self.strategy == "fsdp" and self.device == "cpu":
             raise ValueError("TrainConfig(strategy='fsdp') needs GPUs; use 'ddp' on the CPU")
 

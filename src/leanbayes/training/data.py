@@ -161,7 +161,7 @@ class TensorSource(Source):
         drop_last: bool = False,
         augment: Augment | None = None,
     ) -> None:
-        count = _check(x, y, weights)
+        count = check_examples(x, y, weights)
         if training and count < place.world:
             raise ValueError(f"{count} examples cannot be shared out over {place.world} processes")
         if batch_size % place.world:
@@ -234,7 +234,7 @@ class TensorSource(Source):
         return first if weights is None else weights * first
 
 
-def _check(x: Any, y: Tensor, weights: Tensor | None) -> int:
+def check_examples(x: Any, y: Tensor, weights: Tensor | None) -> int:
     """Number of examples, or one clear error."""
     if not any(True for _ in tensors(x)):
         raise TypeError(f"the inputs must be tensors, not {type(x).__name__}")

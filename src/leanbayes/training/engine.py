@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,23 @@ from leanbayes.objectives.elbo import ELBO
 from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.training.checkpoints import FORMAT, check_fits
 from leanbayes.training.config import TrainConfig
-from leanbayes.training.data import Augment, Batch, Place, Source, TensorSource, make_source, split_data
+from leanbayes.training.data import (
+    Augment,
+    Batch,
+    Place,
+    Source,
+    TensorSource,
+    as_tensors,
+    check_examples,
+    make_source,
+    split_data,
+)
 from leanbayes.training.errors import OutputError, TrainingInterrupted
 from leanbayes.training.evaluate import evaluate
 from leanbayes.training.execution import Tf32Products, choose_execution
-from leanbayes.training.files import BEST, LAST, claim, prepare_folder, read_state, write_state
+from leanbayes.training.files import BEST, LAST, REFIT, START, claim, prepare_folder, read_state, write_state
 from leanbayes.training.history import History
+from leanbayes.training.holdout import divide_examples, join
 from leanbayes.training.logs import Logs
 from leanbayes.training.progress import ProgressBar
 from leanbayes.training.runtime import Runtime, make_runtime
@@ -34,6 +45,8 @@ from leanbayes.training.seeds import GlobalGenerators, derive, random_state, res
 from leanbayes.training.steps import Stepper, grouped
 
 _BY_CALLBACK = "a callback ended it"
+# Evaluations without a better value that "auto" waits for.
+_PATIENCE = 10
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,9 @@ def fit(
 ) -> History:
     """Train a model in place, by its ELBO; a plain model is trained by its likelihood.
 
+    Where there is no validation data, some rows are held out for it. Training stops when their NLL gets no better, and
+    ends with the best weights; see `hold_out`, `patience` and `restore_best` of `TrainConfig`, also for doing without.
+
     The same seed gives the same weights on the CPU, also where the run was killed and resumed; afterwards the random
     generators go on as if nothing had been drawn. One device needs torch alone; several are driven by Lightning
     Fabric, which starts the script once for each. FSDP leaves the weights spread over the processes; `load_weights`
@@ -82,8 +98,8 @@ def fit(
         data: ``(x, y)`` or ``(x, y, weights)``, an object with ``x`` and ``y``, a DataLoader or another iterable of
             batches; or an object or mapping with such a ``train`` and ``valid``.
         config: How to train.
-        out: Folder for checkpoints (``last.pt``, and ``best.pt`` where there is validation data) and logs
-            (``metrics.jsonl``); None writes nothing.
+        out: Folder for checkpoints (``last.pt``, and ``best.pt`` where there is validation data; a refit has a folder
+            ``refit`` in it) and logs (``metrics.jsonl``); None writes nothing.
         resume: Go on from the folder's last checkpoint; where there is none, start.
         callbacks: Called after each epoch with an `EpochEnd`; one that returns True ends the training. One with
             ``begin(model, epochs)`` and ``end()`` is told when training begins, after so many epochs, and when it ends.
@@ -118,7 +134,16 @@ def fit(
     if not isinstance(config, TrainConfig):
         raise TypeError(f"config takes a TrainConfig, not {type(config).__name__}")
     runtime = make_runtime(config, fabric)
-    training = _Training(runtime, model, data, config, out, likelihood, augment, tuple(callbacks), identity)
+    parts = _Parts.of(data, config)
+    training = _Training(runtime, model, parts, config, out, likelihood, augment, tuple(callbacks), identity)
+    history = _train(training, resume, progress)
+    if config.refit:
+        again = _refitting(training, model, parts, augment)
+        history.refit = _train(again, resume, progress)
+    return history
+
+
+def _train(training: _Training, resume: bool, progress: bool | None) -> History:
     try:
         training.start(resume, progress)
         return training.run()
@@ -128,6 +153,68 @@ def fit(
         training.close()
 
 
+@dataclass(frozen=True)
+class _Parts:
+    """Training and validation data, the latter held out of the former where none was given."""
+
+    train: Any
+    valid: Any
+
+    @classmethod
+    def of(cls, data: Any, config: TrainConfig) -> _Parts:
+        train, valid = split_data(data)
+        if valid is not None or config.hold_out == 0:
+            return cls(train, valid)
+        examples = as_tensors(train)
+        if examples is None:
+            if config.hold_out != "auto" and train is not None:
+                raise ValueError(
+                    f"hold_out={config.hold_out!r} takes rows of data in memory, not of a {type(train).__name__}; pass "
+                    "validation data instead: {'train': ..., 'valid': ...}"
+                )
+            return cls(train, None)
+        check_examples(*examples)
+        return cls(*divide_examples(examples, config.hold_out, config.seed))
+
+    def joined(self) -> Any:
+        """All rows together."""
+        train, valid = as_tensors(self.train), as_tensors(self.valid)
+        if train is None or valid is None:
+            raise ValueError("refit=True joins the rows for training and validation, and takes tensors, not loaders")
+        return join(train, valid)
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """Steps of a training, and the factors of its learning rate and the KL weights, as an earlier one had them."""
+
+    steps: int
+    rate: Callable[[int], float]
+    kl_at: Callable[[int], float]
+
+
+def _refitting(first: _Training, model: nn.Module, parts: _Parts, augment: Augment | None) -> _Training:
+    """The same training from the start, on all rows, for the steps of the best epoch."""
+    steps, noise = first.history.best["step"], first.fitted_to_held_out()
+    first.load_start()
+    first.elbo.load_state_dict(noise, strict=False)
+    data = parts.joined()
+    config = replace(first.config, refit=False, hold_out=0, patience=None, restore_best=False)
+    pace = _Pace(steps, first.steps.rate, first.steps.kl_at)
+    return _Training(
+        make_runtime(config),
+        model,
+        _Parts(data, None),
+        config,
+        None if first.folder is None else first.folder / REFIT,
+        first.elbo.likelihood,
+        augment,
+        first.callbacks,
+        first.identity,
+        pace,
+    )
+
+
 class _Training:
     """One run: what it consists of, where it is, and how it goes on."""
 
@@ -135,13 +222,14 @@ class _Training:
         self,
         runtime: Runtime,
         model: nn.Module,
-        data: Any,
+        parts: _Parts,
         config: TrainConfig,
         out: str | os.PathLike[str] | None,
         likelihood: Likelihood | None,
         augment: Augment | None,
         callbacks: tuple[Callback, ...],
         identity: Mapping[str, Any] | None,
+        pace: _Pace | None = None,
     ) -> None:
         self.runtime = runtime
         self.config = config
@@ -151,10 +239,18 @@ class _Training:
         self.logs: Logs | None = None
         self.bar: ProgressBar | None = None
         self.lock: BaseFileLock | None = None
-        self.train, self.valid = _sources(data, config, runtime, augment)
+        self.train, self.valid = _sources(parts, config, runtime, augment)
+        held_out = self.valid is not None
+        self.patience = (_PATIENCE if held_out else None) if config.patience == "auto" else config.patience
+        self.restore_best = held_out if config.restore_best == "auto" else bool(config.restore_best)
         self.steps_per_epoch = _steps_per_epoch(self.train, config)
         rate, kl_at = (schedule(config, self.steps_per_epoch or 0) for schedule in (learning_rate, kl_weight))
+        self.limit = math.inf if pace is None else pace.steps
+        if pace is not None:
+            rate, kl_at = pace.rate, pace.kl_at
         self.elbo = _make_elbo(model, self.train, config, likelihood, kl_at(0))
+        if pace is None:
+            _check_held_out(self.elbo.likelihood, self.valid, config)
         if out is not None:
             self._on_first(lambda: prepare_folder(out))
             self.folder = Path(out)
@@ -168,6 +264,7 @@ class _Training:
         self.elapsed = 0.0
         self.saved_step: int | None = None
         self.best_weights: dict[str, Any] | None = None
+        self.start_weights: dict[str, Any] | None = None
         self._random: dict[str, Any] | None = None
         self._generators = GlobalGenerators(runtime.device)
         self._started = False
@@ -193,6 +290,8 @@ class _Training:
             # Compiled code draws from torch's own generators, which have to differ between processes, then.
             seed, rank = self.config.seed, self.runtime.rank
             seed_all(seed if self.runtime.world == 1 else derive(seed, "rank", rank), self.runtime.device)
+            if self.config.refit:
+                self._keep_start()
         first = self.runtime.rank == 0
         folder = self.folder if first else None
         self.logs = Logs(folder, tensorboard=self.config.tensorboard, size=size, step=self.steps.count)
@@ -212,7 +311,7 @@ class _Training:
         self.history.how = self.steps.how
         if self.folder is not None and self.saved_step != self.steps.count:
             self._save()
-        if self.config.restore_best:
+        if self.restore_best or self.config.refit:
             self._restore_best()
         return self.history
 
@@ -246,11 +345,13 @@ class _Training:
 
     def _over(self) -> bool:
         if self.history.stopped is None and self._impatient():
-            self.history.stopped = f"no better {self.config.monitor} in {self.config.patience} evaluations"
+            self.history.stopped = f"no better {self.config.monitor} in {self.patience} evaluations"
+        if self.limit < math.inf:
+            return self.history.stopped is not None or self.steps.count >= self.limit
         return self.history.stopped is not None or self.epoch >= self.config.epochs
 
     def _impatient(self) -> bool:
-        return self.config.patience is not None and self.history.waited >= self.config.patience
+        return isinstance(self.patience, int) and self.history.waited >= self.patience
 
     # One epoch
 
@@ -264,6 +365,8 @@ class _Training:
             self.batch += count
             self.elapsed = time.monotonic() - began
             self._between_steps()
+            if self.steps.count >= self.limit:
+                break
         if self.batch == 0:
             again = f" in epoch {self.epoch + 1}; pass something that can be iterated again, such as a DataLoader"
             raise ValueError(f"the training data gave no batch{again if self.steps.count else ''}")
@@ -403,16 +506,49 @@ class _Training:
             path = self.folder / BEST
             model, _ = self.runtime.states(self.steps.optimizer)
             self._on_first(lambda: write_state(path, {"format": FORMAT, "record": record, "model": model}))
-        elif self.config.restore_best:
-            model, _ = self.runtime.states(self.steps.optimizer)
-            self.best_weights = {key: value.detach().cpu().clone() for key, value in model.items()}
+        elif self.restore_best or self.config.refit:
+            self.best_weights = self._weights()
 
     def _restore_best(self) -> None:
         weights = self.best_weights
         if self.folder is not None and (self.folder / BEST).exists():
-            weights = read_state(self.folder / BEST)["model"]
+            best = read_state(self.folder / BEST)
+            if best["record"]["epoch"] != self.history.best["epoch"]:
+                raise OutputError(
+                    f"{self.folder / BEST} has the weights of epoch {best['record']['epoch']}, but by "
+                    f"{self.config.monitor} epoch {self.history.best['epoch']} is best; resume with the monitor and "
+                    "min_delta of before"
+                )
+            weights = best["model"]
         if weights is not None:
             self.runtime.load_states(None, weights, {})
+
+    def _keep_start(self) -> None:
+        self.start_weights = self._weights()
+        if self.folder is not None:
+            path, model = self.folder / START, self.start_weights
+            self._on_first(lambda: write_state(path, {"format": FORMAT, "model": model}))
+
+    def load_start(self) -> None:
+        """Bring back the weights from before the first step; a run that was resumed has them in its folder."""
+        weights = self.start_weights
+        if weights is None:
+            path = None if self.folder is None else self.folder / START
+            if path is None or not path.exists():
+                raise OutputError(f"the run in {self.folder} was started without refit=True; choose another folder")
+            weights = read_state(path)["model"]
+        self.runtime.load_states(None, weights, {})
+
+    def fitted_to_held_out(self) -> dict[str, Any]:
+        """What the likelihood has fitted to the validation data, by its names in the objective's state."""
+        if not self.elbo.likelihood.fits_held_out:
+            return {}
+        names = {f"likelihood.{name}" for name, _ in self.elbo.likelihood.named_buffers()}
+        return {name: value.clone() for name, value in self.elbo.state_dict().items() if name in names}
+
+    def _weights(self) -> dict[str, Any]:
+        model, _ = self.runtime.states(self.steps.optimizer)
+        return {key: value.detach().cpu().clone() for key, value in model.items()}
 
     def _on_first(self, action: Callable[[], Any]) -> None:
         """Do something in the first process; all processes learn of a failure."""
@@ -430,11 +566,13 @@ class _Training:
             raise OutputError(problem)
 
 
-def _sources(data: Any, config: TrainConfig, runtime: Runtime, augment: Augment | None) -> tuple[Source, Source | None]:
-    train, valid = split_data(data)
+def _sources(
+    parts: _Parts, config: TrainConfig, runtime: Runtime, augment: Augment | None
+) -> tuple[Source, Source | None]:
+    valid = parts.valid
     place = Place(runtime.device, runtime.rank, runtime.world)
     source = make_source(
-        train,
+        parts.train,
         place,
         batch_size=config.batch_size,
         seed=config.seed,
@@ -452,9 +590,17 @@ def _sources(data: Any, config: TrainConfig, runtime: Runtime, augment: Augment 
 
 def _watches(config: TrainConfig) -> str | None:
     """The setting that needs the value of `monitor`, None where none does."""
-    if config.patience is not None:
+    if config.patience not in (None, "auto"):
         return "patience"
-    return "restore_best" if config.restore_best else None
+    return "restore_best" if config.restore_best is True else "refit" if config.refit else None
+
+
+def _check_held_out(likelihood: Likelihood, valid: Source | None, config: TrainConfig) -> None:
+    if likelihood.fits_held_out and valid is None:
+        raise ValueError(
+            f"{type(likelihood).__name__}(held_out=True) is fitted to validation data, and there is none; pass some, "
+            "or 20 rows or more with hold_out='auto', or leave held_out out"
+        )
 
 
 def _check_targets(likelihood: Likelihood, sources: Iterable[Source | None], output_shape: torch.Size) -> None:

@@ -22,13 +22,21 @@ def evaluate(runtime: Runtime, source: Source, samples: int, seed: int) -> dict[
     """Means over the validation data: the predictive NLL and, for class labels, the accuracy.
 
     The NLL is that of the mixture over samples and components. The draws are those of the seed, and training goes on
-    as if nothing had been drawn.
+    as if nothing had been drawn. A noise that is fitted to held-out rows is fitted to these before they are scored.
     """
+    likelihood = runtime.elbo.likelihood
     found: list[Tensor] = []
+    seen: list[tuple[Tensor, Tensor, Tensor]] = []
     with torch.no_grad(), evaluating(runtime.elbo, samples), sampling(seed=seed):
         for batch in source.begin(0):
             outputs = runtime.evaluate(batch).outputs
-            found.append(score(runtime.elbo.likelihood, outputs, batch.y, batch.weights))
+            if likelihood.fits_held_out:
+                weights = torch.ones(batch.rows, device=batch.y.device) if batch.weights is None else batch.weights
+                seen.append((outputs, batch.y, weights))
+            else:
+                found.append(score(likelihood, outputs, batch.y, batch.weights))
+        if seen:
+            found = [_fit_and_score(runtime, likelihood, seen)]
     if not found:
         raise ValueError(
             "the validation data holds no example, or none any more; pass something that can be iterated again, such "
@@ -36,6 +44,15 @@ def evaluate(runtime: Runtime, source: Source, samples: int, seed: int) -> dict[
         )
     total, count, *right = runtime.total(torch.stack(found).sum(0).tolist())
     return {"valid_nll": total / count} | ({"valid_accuracy": right[0] / count} if right else {})
+
+
+def _fit_and_score(runtime: Runtime, likelihood: Likelihood, seen: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
+    """Fit what the likelihood fits to all rows of all processes; the scores of this process's rows."""
+    own = [torch.cat(parts, dim) for parts, dim in zip(zip(*seen), (1, 0, 0))]
+    everyone = runtime.gather([part.cpu() for part in own]) if runtime.world > 1 else [own]
+    whole = [torch.cat(parts, dim) for parts, dim in zip(zip(*everyone), (1, 0, 0))]
+    likelihood.fit_held_out_(*(part.to(own[0].device) for part in whole))
+    return score(likelihood, *own)
 
 
 def score(likelihood: Likelihood, outputs: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:

@@ -15,7 +15,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from leanbayes.training.errors import FolderInUse, OutputError
 
-LAST, BEST, LOCK = "last.pt", "best.pt", ".lock"
+LAST, BEST, START, REFIT, LOCK = "last.pt", "best.pt", "start.pt", "refit", ".lock"
 
 
 def prepare_folder(out: str | os.PathLike[str]) -> Path:
@@ -52,7 +52,7 @@ def claim(folder: Path, wait_s: float = 0.0) -> BaseFileLock:
     except (OSError, NotImplementedError) as error:
         why = _why(error) if isinstance(error, OSError) else "its file system has no locks"
         raise OutputError(f"cannot lock the output folder {folder}: {why}; choose one on another disk") from error
-    for name in (LAST, BEST):
+    for name in (LAST, BEST, START):
         for half in folder.glob(f".{name}.*.tmp"):
             half.unlink(missing_ok=True)
     return lock

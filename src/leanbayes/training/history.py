@@ -22,6 +22,7 @@ class History:
         monitor: The value that says which epoch is best.
         min_delta: What counts as better.
         how: How steps ran in the end, such as "float32 with TF32 products, recorded".
+        refit: What happened when training began again on all rows, None where it did not.
 
     Example:
         >>> history = History([{"epoch": 1, "valid_nll": 0.7}, {"epoch": 2, "valid_nll": 0.9}])
@@ -34,6 +35,7 @@ class History:
     monitor: str = "valid_nll"
     min_delta: float = 0.0
     how: str = ""
+    refit: History | None = None
 
     def __getitem__(self, name: str) -> list[Any]:
         """The values of one name, of the epochs that have it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -39,7 +40,8 @@ def fit_many(
     Args:
         models: Networks of the same structure, plain or all converted by one method.
         data: Inputs and targets ``(x, y)`` of each network, as many rows for each.
-        config: How to train. A limit of the gradient's norm (`clip`) is not offered: it would be one for all.
+        config: How to train. A limit of the gradient's norm (`clip`) and early stopping (`hold_out`) are not offered:
+            they would be one for all. All rows are trained on, for all epochs.
         out: See `fit`.
         resume: See `fit`.
         callbacks: See `fit`; they are given the `SideBySide`.
@@ -62,6 +64,9 @@ def fit_many(
     config = TrainConfig() if config is None else config
     if config.clip is not None:
         raise ValueError("fit_many offers no clip, whose limit would hold for the gradients of all networks together")
+    if config.hold_out not in ("auto", 0):
+        raise ValueError("fit_many offers no hold_out: one moment to stop would hold for all networks together")
+    config = replace(config, hold_out=0)
     side_by_side = SideBySide(models)
     x, y = _stack(data, len(models))
     likelihoods = [likelihood] if likelihood is None or isinstance(likelihood, Likelihood) else list(likelihood)
