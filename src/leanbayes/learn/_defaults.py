@@ -1,9 +1,11 @@
-"""What the estimators take where nothing else is said: batches and epochs by the number of rows."""
+"""What the estimators take where nothing else is said: a method by name, batches and epochs by the number of rows."""
 
 from __future__ import annotations
 
 import math
 
+# Sixteen members on a network for tables, see `leanbayes.compare.presets`.
+DEFAULT_METHOD = "batch-ensemble"
 # Rows up to which batches have so many examples; beyond, they have the most.
 _BATCHES = ((1_500, 32), (4_000, 64), (12_000, 128))
 _LARGEST_BATCH = 256
