@@ -120,7 +120,7 @@ def load_checkpoint(path: str | os.PathLike[str], device: str | torch.device = "
     factor = about.pop("noise_factor", None)
     if factor is not None:
         likelihood = Gaussian(held_out=True)
-        likelihood.log_factor.fill_(math.log(factor))  # pyright: ignore[reportCallIssue]
+        likelihood.log_factor.fill_(math.log(factor))
     model = load(folder / MODEL).to(device).eval()
     rows = None if seen is None else read_seen(seen, folder / SEEN)
     return Checkpoint(model, likelihood.to(device), Schema.from_json(schema), about, rows)

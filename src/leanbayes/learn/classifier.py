@@ -26,19 +26,30 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
     at a seed fixed by `fit`: the same ones at every call and for every row. Torch's generators are left untouched.
 
     Args:
-        method: Any method of leanbayes, or an ordered mapping of rules to methods; None is ``MeanField()``.
+        method: A method's name as `leanbayes compare` has it, such as "rank1" (with its KL weight, which `kl_weight`
+            multiplies), any method of leanbayes, or an ordered mapping of rules to methods; None is ``MeanField()``.
         hidden: Units of the hidden layers of the multilayer perceptron.
         module: Builds another network: ``(in_features, outputs) -> nn.Module``; `hidden` is then not used.
-        epochs: Passes through the distinct training examples; the learning rate falls to zero along half a cosine.
+        epochs: Passes through the distinct training examples, at most.
         batch_size: Distinct examples per step.
         lr: Learning rate of AdamW.
         weight_decay: Weight decay of parameters that appear in no KL.
         kl_weight: Weight of the KL, or a schedule of the optimiser step such as `lb.LinearAnneal`.
+        early_stopping: Hold out some examples, stop when their NLL gets no better, and keep the best weights. The
+            learning rate stays until then, and falls to zero over a third as many epochs from the best one on. Without
+            it, and below 20 examples, training takes all epochs, with a learning rate that falls along half a cosine.
+        validation_fraction: What to hold out: a share, or a number of examples; "auto" is a tenth, of small data up to
+            a fifth so as to have 100.
+        patience: Epochs without a better NLL before training stops; "auto" is 10, or as many as make 500 steps.
+        refit: Train again on all examples afterwards, for as many steps as the best weights had taken.
+        class_weight: A weight by class, or "balanced", which gives all classes the same sum; multiplies the weights of
+            the examples.
+        warm_start: Let another `fit` go on from the weights that are there, with the scaling of the first one.
         samples: Networks drawn for a prediction; "auto" takes as many as the uncertainty of the training examples
             needs to settle, see `lb.predict`.
         device: Where to train and predict.
         random_state: A seed, a `RandomState`, or None for numpy's global one.
-        verbose: Prints the loss of every epoch.
+        verbose: Prints the loss and the held-out NLL of every epoch.
 
     Attributes:
         classes_: Class labels.
@@ -47,6 +58,9 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
         samples_: Number of networks drawn for a prediction.
         seed_: Seed of the predictions.
         loss_curve_: Loss per example of every epoch.
+        validation_curve_: NLL per held-out example of every epoch; None where none was held out.
+        n_iter_: Number of epochs.
+        best_epoch_: The epoch whose weights were kept.
         input_scaler_: The scaler of the inputs.
         n_features_in_: Number of features.
         feature_names_in_: Names of the features, where the training data had any.

@@ -256,6 +256,7 @@ class Gaussian(Likelihood):
 
     # Keeps exp() of a log variance finite in float32.
     _LOG_VAR_LIMIT = 20.0
+    log_factor: Tensor
 
     def __init__(
         self,
@@ -326,7 +327,6 @@ class Gaussian(Likelihood):
             assert isinstance(log_precision, Tensor)
             mean, log_var = outputs, (-log_precision).to(outputs.dtype).expand(outputs.shape)
         if self.held_out and factor:
-            assert isinstance(self.log_factor, Tensor)
             log_var = log_var + self.log_factor.to(log_var.dtype)
         return mean, log_var
 
@@ -349,7 +349,6 @@ class Gaussian(Likelihood):
     @torch.no_grad()
     def fit_held_out_(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> None:
         """See `Likelihood`; the tensor stays the same object, which recorded steps read."""
-        assert isinstance(self.log_factor, Tensor)
         mean, log_var = self._aligned(outputs, targets, factor=False)
         squares = (targets.to(mean.dtype) - mean).square() * (-log_var).exp()  # [S, N, ...]
         if squares.dim() == 2:
