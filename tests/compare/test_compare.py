@@ -195,12 +195,12 @@ def test_tables_get_an_ensemble_of_sixteen(tables, tmp_path):
     assert own.suited("table") is own
 
 
-def test_tables_of_many_columns_have_fewer_bins():
-    shapes = {
-        features: build_network(Schema("regression", "table", (features,))).bins.edges.shape for features in (5, 300)
-    }
-    assert shapes == {5: (5, 17), 300: (300, 4)}
-    assert build_network(Schema("regression", "table", (5,)), hidden=[4]).dense1.weight.shape == (4, 5 * 17)
+def test_small_tables_and_those_of_many_columns_have_fewer_bins():
+    counts = {(5, None): 16, (300, None): 3, (5, 10_000): 16, (5, 240): 6, (5, 10): 1, (5000, None): 1}
+    for (features, rows), bins in counts.items():
+        network = build_network(Schema("regression", "table", (features,)), hidden=[4], rows=rows)
+        assert network.bins.edges.shape == (features, bins + 1)
+        assert network.dense1.weight.shape == (4, features * (bins + 1))
 
 
 def test_bins_are_the_quantiles_of_the_training_rows(tables):
@@ -209,8 +209,8 @@ def test_bins_are_the_quantiles_of_the_training_rows(tables):
     for method in ("plain", "deep-ensemble"):
         model = make_model(dataset, preset(method), 0, hidden=[4])
         bins = next(module for module in model.modules() if isinstance(module, QuantileBins))
-        for edges in bins.edges.reshape(-1, 3, 17):  # of each member
-            torch.testing.assert_close(edges[:, ::4].T, rows.quantile(torch.linspace(0, 1, 5), dim=0))
+        for edges in bins.edges.reshape(-1, *bins.edges.shape[-2:]):  # of each member
+            torch.testing.assert_close(edges.T, rows.quantile(torch.linspace(0, 1, edges.shape[1]), dim=0))
 
 
 def test_variance_layers_stand_before_the_output():

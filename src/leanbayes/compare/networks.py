@@ -18,9 +18,9 @@ from leanbayes.models._registry import _BUILDERS
 _SMALLEST, _LARGEST = 16, 64
 # Widths of the hidden layers of perceptrons.
 _WIDTHS = {"mlp": [200, 200], "tabular_mlp": [128, 128]}
-# Bins of a table's feature, and the most of all features together: tables of many columns have most of them from
-# categories, whose two values need no more than one.
-_BINS, _MOST_BINS = 16, 1024
+# Bins of a table's feature, the fewest training rows for each, and the most of all features together: tables of many
+# columns have most of them from categories, whose two values need no more than one.
+_BINS, _ROWS_PER_BIN, _ALL_BINS = 16, 40, 1024
 # Ids of a text that stand for no word.
 _SPECIAL_IDS = 4
 _BY_KIND = {"table": "tabular_mlp", "text": "text_lstm", "series": "record_lstm"}
@@ -47,7 +47,11 @@ def default_network(schema: Schema) -> str:
 
 
 def build_network(
-    schema: Schema, name: str | None = None, hidden: Sequence[int] | None = None, outputs: int | None = None
+    schema: Schema,
+    name: str | None = None,
+    hidden: Sequence[int] | None = None,
+    outputs: int | None = None,
+    rows: int | None = None,
 ) -> nn.Module:
     """The default network, or another one of `leanbayes.models`, with the sizes of a data set.
 
@@ -56,6 +60,7 @@ def build_network(
         name: Of the network.
         hidden: Widths of a multilayer perceptron; 128 and 128 for tables, else 200 and 200 where None.
         outputs: Number of outputs, one per class or one for a regression where None.
+        rows: Number of training examples, where known: small tables get fewer bins.
 
     Returns:
         A plain network with fresh weights.
@@ -72,6 +77,7 @@ def build_network(
     if hidden is not None and name not in _WIDTHS:
         raise ValueError(f"hidden gives the widths of the models {' and '.join(_WIDTHS)}, and {name!r} has none")
     known = _sizes(schema, name, outputs or schema.classes or 1)
+    known["bins"] = _bins(math.prod(schema.shape), rows)
     if name in _WIDTHS:
         known["hidden"] = _WIDTHS[name] if hidden is None else list(hidden)
     options = inspect.signature(_BUILDERS[name]).parameters
@@ -97,7 +103,6 @@ def _check_takes(network: nn.Module, schema: Schema, name: str) -> None:
 
 def _sizes(schema: Schema, name: str, outputs: int) -> dict[str, Any]:
     sizes: dict[str, Any] = {"classes": outputs, "outputs": outputs, "in_features": math.prod(schema.shape)}
-    sizes["bins"] = max(1, min(_BINS, _MOST_BINS // sizes["in_features"]))
     if schema.inputs == "image":
         stem = "cifar" if max(schema.shape[1:]) <= _LARGEST else "imagenet"
         sizes |= {"in_channels": schema.shape[0], "image_size": schema.shape[1], "stem": stem}
@@ -106,3 +111,9 @@ def _sizes(schema: Schema, name: str, outputs: int) -> dict[str, Any]:
     if schema.vocabulary:
         sizes["vocabulary"] = len(schema.vocabulary) + _SPECIAL_IDS
     return sizes | ({"batch_norm": _BATCH_NORM[name]} if name in _BATCH_NORM else {})
+
+
+def _bins(features: int, rows: int | None) -> int:
+    """Bins of each feature."""
+    by_rows = _BINS if rows is None else rows // _ROWS_PER_BIN
+    return max(1, min(_BINS, by_rows, _ALL_BINS // features))

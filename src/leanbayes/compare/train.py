@@ -128,7 +128,7 @@ def make_model(
     A network for tables has its bins at the quantiles of the training rows.
     """
     with SeededRandom(seed):
-        plain = build_network(dataset.schema, network, hidden, 2 if heteroscedastic else None)
+        plain = build_network(dataset.schema, network, hidden, 2 if heteroscedastic else None, rows=len(dataset.train))
         if isinstance(plain, TabularMLP):
             plain.fit_bins_(dataset.ready("train")[0])
         return preset.convert(plain)

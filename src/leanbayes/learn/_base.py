@@ -184,7 +184,7 @@ class BayesEstimator(BaseEstimator):
         weight = _scaled(self.kl_weight, preset.kl_weight if preset else 1.0)
         if goes_on:
             return copy.deepcopy(self.model_).float().train(), weight
-        network = self._network(outputs)
+        network = self._network(outputs, len(X))
         if isinstance(network, TabularMLP):
             network.fit_bins_(torch.as_tensor(self.input_scaler_.transform(X), dtype=torch.float32))
         if preset is not None:
@@ -192,12 +192,14 @@ class BayesEstimator(BaseEstimator):
         assert self.method is not None and not isinstance(self.method, str)
         return bayesianize(network, self.method), weight
 
-    def _network(self, outputs: int) -> nn.Module:
+    def _network(self, outputs: int, rows: int) -> nn.Module:
         features, hidden = self.n_features_in_, [_plain(units) for units in self.hidden]
         if self.module is not None:
             return self.module(features, outputs)
         schema = Schema("regression", "table", (features,))
-        return build_network(schema, hidden=hidden, outputs=outputs) if hidden else MLP(features, hidden, outputs)
+        if not hidden:
+            return MLP(features, hidden, outputs)
+        return build_network(schema, hidden=hidden, outputs=outputs, rows=rows)
 
     def _report(self, record: dict[str, float], epochs: int) -> None:
         if self.verbose:

@@ -27,11 +27,12 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
 
     Args:
         method: A method's name as `leanbayes compare` has it, such as "rank1" (with its KL weight, which `kl_weight`
-            multiplies), any method of leanbayes, or an ordered mapping of rules to methods; None is ``MeanField()``.
-        hidden: Units of the hidden layers of the multilayer perceptron.
+            multiplies), any method of leanbayes, or an ordered mapping of rules to methods; None is "batch-ensemble",
+            of 16 members.
+        hidden: Units of the hidden layers of a `leanbayes.models.TabularMLP`; none give a linear model.
         module: Builds another network: ``(in_features, outputs) -> nn.Module``; `hidden` is then not used.
-        epochs: Passes through the distinct training examples, at most.
-        batch_size: Distinct examples per step.
+        epochs: Passes through the distinct training examples, at most; "auto" chooses by their number.
+        batch_size: Distinct examples per step; "auto" takes 32 to 256, by their number.
         lr: Learning rate of AdamW.
         weight_decay: Weight decay of parameters that appear in no KL.
         kl_weight: Weight of the KL, or a schedule of the optimiser step such as `lb.LinearAnneal`.

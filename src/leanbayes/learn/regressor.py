@@ -24,18 +24,19 @@ NOISES = ("constant", "heteroscedastic")
 class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
     """A Bayesian neural network that predicts real targets with their uncertainty, as a scikit-learn estimator.
 
-    Inputs and targets are standardised inside, predictions are on the scale of the targets. The noise is Gaussian, its
-    standard deviation fitted to examples that were not trained on. Predictions average `samples` networks that are
-    drawn jointly at a seed fixed by `fit`: the same ones at every call and for every row. Torch's generators are left
-    untouched.
+    Inputs and targets are standardised inside, predictions are on the scale of the targets. The noise is Gaussian. The
+    network predicts its standard deviation for each row, times a factor that is fitted to examples that were not
+    trained on. Predictions average `samples` networks that are drawn jointly at a seed fixed by `fit`: the same ones at
+    every call and for every row. Torch's generators are left untouched.
 
     Args:
         method: A method's name as `leanbayes compare` has it, such as "rank1" (with its KL weight, which `kl_weight`
-            multiplies), any method of leanbayes, or an ordered mapping of rules to methods; None is ``MeanField()``.
-        hidden: Units of the hidden layers of the multilayer perceptron.
+            multiplies), any method of leanbayes, or an ordered mapping of rules to methods; None is "batch-ensemble",
+            of 16 members.
+        hidden: Units of the hidden layers of a `leanbayes.models.TabularMLP`; none give a linear model.
         module: Builds another network: ``(in_features, outputs) -> nn.Module``; `hidden` is then not used.
-        epochs: Passes through the distinct training examples, at most.
-        batch_size: Distinct examples per step.
+        epochs: Passes through the distinct training examples, at most; "auto" chooses by their number.
+        batch_size: Distinct examples per step; "auto" takes 32 to 256, by their number.
         lr: Learning rate of AdamW.
         weight_decay: Weight decay of parameters that appear in no KL.
         kl_weight: Weight of the KL, or a schedule of the optimiser step such as `lb.LinearAnneal`.
