@@ -45,7 +45,7 @@ def bare(x: torch.Tensor, y: torch.Tensor, epochs: int, batch: int, fused: bool 
 
 def engine(x: torch.Tensor, y: torch.Tensor, epochs: int, batch: int, out: bool) -> nn.Module:
     net = network(x.device)
-    config = TrainConfig(epochs=epochs, batch_size=batch, lr=LR, device=x.device.type)
+    config = TrainConfig(epochs=epochs, batch_size=batch, lr=LR, device=x.device.type, hold_out=0)
     with tempfile.TemporaryDirectory() as folder:
         fit(net, (x, y), config, out=folder if out else None, progress=False)
     return net

@@ -139,7 +139,7 @@ def test_what_cannot_be_recorded_runs_without():
 
 def test_training_records_by_itself_and_goes_on_where_it_cannot(caplog):
     x, y = torch.randn(64, 4), torch.randint(3, (64,))
-    config = TrainConfig(epochs=3, batch_size=16, optimizer="sgd", lr=0.05)
+    config = TrainConfig(epochs=3, batch_size=16, optimizer="sgd", lr=0.05, hold_out=0)
     model = lb.bayesianize(nn.Linear(4, 3), lb.MeanField())
     assert fit(model, (x, y), config).how == "float32 with TF32 products, recorded" and not caplog.records
     waits = lb.bayesianize(Waits(), lb.MeanField())
@@ -158,7 +158,7 @@ def test_a_setting_that_a_callback_changes_is_not_that_of_the_recording():
     def drop_everything(event):
         event.model[1].p = 1.0 if event.record["epoch"] == 2 else 0.0
 
-    config = TrainConfig(epochs=4, batch_size=8, lr=1e-9, seed=1)
+    config = TrainConfig(epochs=4, batch_size=8, lr=1e-9, seed=1, hold_out=0)
     losses = fit(net, (x, y), config, callbacks=[drop_everything])["loss"]
     net[1].p = 1.0
     with torch.no_grad():
