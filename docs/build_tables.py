@@ -30,10 +30,12 @@ from leanbayes.reproduce.result import HOLDS, SHOWN, on_generated_data, publishe
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md",
+    "docs/factor-priors.md",
     "docs/index.md",
     "docs/methods.md",
     "docs/patching.md",
     "docs/quantization.md",
+    "docs/records.md",
     "docs/results.md",
     "docs/speed.md",
     "docs/variance-layers.md",
@@ -77,7 +79,7 @@ MEASURES = {
     "brier": ("Brier", "{:.4f}"),
 }
 # The questions of the report whose answers stand below the table.
-CONCLUSIONS = ("Which method to choose?", "And if cost does not matter?", "How sure is this?")
+CONCLUSIONS = ("Which method should you choose?", "And if cost is no object?", "How sure is this?")
 
 
 def digits_table() -> str:
@@ -92,9 +94,9 @@ def digits_table() -> str:
     train, valid, test = data["settings"]["examples"]
     seeds = f"mean ± standard deviation over the seeds {', '.join(map(str, data['seeds']))}"
     lines += ["", f"`{data['command']}`, {data['date'][:10]}, {data['device']}, {versions}; {seeds}."]
-    lines.append(f"{train} images to train on, {valid} to watch, {test} to test on. Source: `{DIGITS}`.")
-    said = {finding.question: finding.answer for finding in summarise(parse(data))}
-    lines += ["", "What its report concludes:", ""]
+    lines.append(f"{train} training images, {valid} for validation, {test} test images. Source: `{DIGITS}`.")
+    said = {finding.question: " ".join([finding.answer, *finding.more]) for finding in summarise(parse(data))}
+    lines += ["", "The report concludes:", ""]
     return "\n".join([*lines, *(f"- {said[question]}" for question in CONCLUSIONS if question in said)])
 
 
@@ -250,7 +252,7 @@ def variance_table(name: str) -> str:
         lines.append(f"| {text} | {' | '.join(_with_published(found.get(title)) for title in titles)} |")
         sources[f"`results/{id}.json`"] = result["preset"]
     made = ", ".join(f"{path} (preset {preset})" for path, preset in sources.items())
-    note = f"Mean ± standard deviation over seeds, in brackets the published figure. Source: {made}."
+    note = f"Mean ± standard deviation over seeds; the published figure is in brackets. Source: {made}."
     return "\n".join([*lines, "", note])
 
 
@@ -279,7 +281,8 @@ def transition_text() -> str:
     return (
         f"{text} The VGG-like network has noise in its last three convolutions and its first dense layer. There the "
         "dashed lines replace all four, and log alpha is that of the dense one. Drawn from `results/vn-mnist.json` and "
-        "`results/vn-priors.json`, where its training is short; the long one of `results/vn-cifar10.json` ends alike.*"
+        "`results/vn-priors.json`, where its training is short; the long one of `results/vn-cifar10.json` ends the "
+        "same way.*"
     )
 
 
@@ -290,8 +293,8 @@ def mmd_text() -> str:
     log_alpha = _means("vn-mnist")["variance, dense1", "log alpha"]
     bound = lb.analysis.mmd_bound(math.exp(log_alpha), weights)
     return (
-        f"`dense1` has D = {weights:,} weights, so that the bound is below 2 from log alpha = "
-        f"{found['log alpha above which the bound is below 2']:.2f} on. With noise in all four layers it ends at "
+        f"`dense1` has D = {weights:,} weights, so the bound drops below 2 at log alpha = "
+        f"{found['log alpha above which the bound is below 2']:.2f}. With noise in all four layers it ends at "
         f"{log_alpha:.2f}, where the bound is {bound.bound:.1f}: {'vacuous' if bound.vacuous else 'not vacuous'}. "
         f"With noise in `dense1` alone it ends at {found['log alpha']:.2f}, with a bound of "
         f"{found['bound sqrt(2 D / (pi alpha))']:.2f} and a distance of "
@@ -310,11 +313,11 @@ def kappa_text() -> str:
     before = [step for step in steps if step[2] >= 90][-1]
     (epoch, alpha, mean, above), (_, last_alpha, last_mean, last_above) = before, steps[-1]
     return (
-        f"In our run with softplus behind `dense1`, and noise in that layer alone, log alpha is {alpha:.1f} after "
-        f"{epoch:.0f} epochs, and still the means alone predict {mean:.1f} % of 2000 test images. There log10 kappa is "
-        f"above 1.5 for {above:.1%} of the weights. In the end log alpha is {last_alpha:.1f}, the means predict "
-        f"{last_mean:.1f} %, and kappa is above the threshold for {last_above:.1%}. Means over the seeds. Source: "
-        "`results/vn-kappa.json`."
+        f"In our run with softplus after `dense1` and noise in that layer only, log alpha is {alpha:.1f} after "
+        f"{epoch:.0f} epochs, yet the means alone still predict {mean:.1f} % of 2000 test images. At that point log10 "
+        f"kappa is above 1.5 for {above:.1%} of the weights. At the end log alpha is {last_alpha:.1f}, the means "
+        f"predict {last_mean:.1f} %, and kappa is above the threshold for {last_above:.1%}. Means over the seeds. "
+        "Source: `results/vn-kappa.json`."
     )
 
 
@@ -328,7 +331,7 @@ def samples_text() -> str:
     ((average, value),) = [(name, v) for (name, _), v in _means("vn-samples").items() if name.startswith("average")]
     mnist = _means("vn-mnist")
     return (
-        f"Single draws, each of them one network for all test images, reach {single['mean accuracy, %']:.1f} % on "
+        f"Single draws, each one network for all test images, reach {single['mean accuracy, %']:.1f} % on "
         f"average and {single['best accuracy, %']:.1f} % at best; the {average} of them reaches {value:.2f} %. Draws "
         f"for each image reach {mnist['variance', ONE]:.2f} % alone and {mnist['variance', MANY]:.2f} % averaged over "
         "20. Means over the seeds. Sources: `results/vn-samples.json`, `results/vn-mnist.json`."
@@ -353,7 +356,7 @@ def gaps_table() -> str:
     lines += [f"- `{result['id']}`: {result['gap']}" for result in failed]
     missing = [f"`{id}`" for id, result in found.items() if result is None]
     if missing:
-        lines += ["", f"Without a result so far: {', '.join(missing)}."]
+        lines += ["", f"No result yet: {', '.join(missing)}."]
     return "\n".join(lines)
 
 
@@ -426,7 +429,7 @@ def finetune_table(path: pathlib.Path = ROOT / FINETUNE) -> str:
     """What tuning the patches of a trained network buys, on clean and on corrupted images."""
     result = read_result(path, SHOWN)
     if result is None:
-        return f"There is no `{FINETUNE}` so far."
+        return f"There is no `{FINETUNE}` yet."
     rows = result["rows"]
     metrics = [name + text for text in ("", ", corrupted images") for name in FINETUNE_METRICS]
     lines = [f"| network | {' | '.join(metrics)} |", "|---|" + "---:|" * len(metrics)]
@@ -436,14 +439,43 @@ def finetune_table(path: pathlib.Path = ROOT / FINETUNE) -> str:
             lines.append(f"| {name} | {' | '.join(found[metric] for metric in metrics)} |")
     verdict = "All checks hold." if result["verdict"] == HOLDS else f"It falls short: {result['gap']}."
     if on_generated_data(result):
-        verdict += " The images are generated ones, so that no figure means anything."
+        verdict += " The images are generated, so the figures mean nothing."
     times = [f"{row['name']}: {spread(row['measured'])} %" for row in rows if row["metric"].startswith("time, %")]
     lines += ["", f"{verdict} Time over that of training, {'; '.join(times)}."]
     lines.append(f"`{result['command']}`, {result['date']}, {result['device']}. Source: `{FINETUNE}`.")
     return "\n".join(lines)
 
 
+# Columns of a table of one result: metrics, and what stands above them.
+FACTOR_PRIORS = {
+    "probability of a size below 0.1": "below 0.1",
+    "probability of a size above 5": "above 5",
+    "tail index, Hill": "tail index, Hill",
+    "tail index over the same range, by integral": "by integral",
+    "tail index in the limit": "in the limit",
+}
+RECORDS = {f"{name}, test": f"{name}" for name in ("NLL, nats", "AUC-PR", "ECE")} | {"parameters": "parameters"}
+
+
+def result_table(id: str, head: str, metrics: dict[str, str], root: pathlib.Path = ROOT) -> str:
+    """The figures of one result, a line for each name, the published ones in brackets."""
+    result = read_result(root / f"results/{id}.json", SHOWN)
+    if result is None:
+        return f"There is no `results/{id}.json` so far."
+    lines = [f"| {head} | {' | '.join(metrics.values())} |", "|---|" + "---:|" * len(metrics)]
+    for name in dict.fromkeys(row["name"] for row in result["rows"]):
+        found = {row["metric"]: row for row in result["rows"] if row["name"] == name}
+        lines.append(f"| {name} | {' | '.join(_with_published(found.get(metric)) for metric in metrics)} |")
+    verdict = "All checks hold." if result["verdict"] == HOLDS else f"It falls short: {result['gap']}."
+    if on_generated_data(result):
+        verdict += " On generated data, so that the published figures in brackets cannot be compared."
+    lines += ["", verdict, f"`{result['command']}`, {result['date']}, {result['device']}. Source: `results/{id}.json`."]
+    return "\n".join(lines)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "factor-priors": functools.partial(result_table, "r1-priors", "prior of the factors", FACTOR_PRIORS),
+    "records": functools.partial(result_table, "r1-ehr", "method", RECORDS),
     "patching-finetune": finetune_table,
     "int8": int8_table,
     "int8-layers": int8_layers_table,

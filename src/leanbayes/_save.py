@@ -26,7 +26,7 @@ from leanbayes.posteriors.patch import FoundProbs, PatchGroup
 from leanbayes.posteriors.sparse import SparsePosterior
 
 
-def save(model: nn.Module, path: PathLike) -> None:
+def save(model: nn.Module, path: PathLike, *, frozen: bool = True) -> None:
     """Write a model to a safetensors file: parameters and buffers, methods and priors, and what is frozen.
 
     Nothing is pickled, and tied tensors are written once. The file appears whole or not at all: after an error, the
@@ -35,6 +35,8 @@ def save(model: nn.Module, path: PathLike) -> None:
     Args:
         model: A converted model; a plain one is saved as such.
         path: The file, by custom with the suffix ``.safetensors``. Its folder must exist.
+        frozen: Whether to write frozen parameters of plain layers, too. False makes the small file of an adapter, which
+            `load` takes for a model that has them.
 
     Raises:
         FileNotFoundError: If the folder does not exist.
@@ -55,9 +57,12 @@ def save(model: nn.Module, path: PathLike) -> None:
     model = _unwrap(model)
     state = _tensors(model)
     aliases = _aliases(state)
+    left_out = [] if frozen else _frozen_plain(model, state)
     memory: set[int] = set()
-    values = {key: _as_stored(key, tensor, memory) for key, tensor in state.items() if key not in aliases}
-    write(values, _describe(model) | {"tied": aliases}, target)
+    stored = state.keys() - aliases.keys() - set(left_out)
+    values = {key: _as_stored(key, tensor, memory) for key, tensor in state.items() if key in stored}
+    about = _describe(model) | {"tied": aliases} | ({"left_out": left_out} if left_out else {})
+    write(values, about, target)
 
 
 def load(path: PathLike, model: nn.Module | None = None) -> nn.Module:
@@ -172,6 +177,13 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
     return state
 
 
+def _frozen_plain(model: nn.Module, state: Mapping[str, Tensor]) -> list[str]:
+    """Keys of parameters that are not trained and that no converted layer has."""
+    own = {id(p) for module in model.modules() if isinstance(module, Converted) for p in module.parameters()}
+    parameters = {key: tensor for key, tensor in state.items() if isinstance(tensor, nn.Parameter)}
+    return [key for key, tensor in parameters.items() if not tensor.requires_grad and id(tensor) not in own]
+
+
 def _aliases(state: Mapping[str, Tensor]) -> dict[str, str]:
     """Keys of tensors that are there under another key already, with that key."""
     first: dict[int, str] = {}
@@ -194,6 +206,11 @@ def _as_stored(key: str, tensor: Tensor, memory: set[int]) -> Tensor:
 def _rebuild(file: SavedFile) -> nn.Module:
     """The plain model, as `leanbayes.models.create` built it."""
     config = file.config
+    if file.left_out:
+        raise ValueError(
+            f"{file.path} was saved without the frozen parameters; give the plain model that has them, "
+            "lb.load(path, model)"
+        )
     if not isinstance(config, dict) or not {"name", "options"} <= config.keys():
         raise ValueError(
             f"{file.path} holds a {file.model} that leanbayes.models did not build, so it cannot be rebuilt; give the "
@@ -304,7 +321,7 @@ def _fill(file: SavedFile, model: nn.Module) -> None:
     state = _tensors(model)
     _check_keys(file, model, state)
     stored = {key: file.handle.get_tensor(key) for key in file.handle.keys()}
-    values = {key: stored[file.stored[key]] for key in state}
+    values = {key: tensor if key in file.left_out else stored[file.stored[key]] for key, tensor in state.items()}
     _check_ties(file, model, state, values)
     changed = [key for key, tensor in state.items() if tensor.dtype != values[key].dtype]
     for key in changed:
@@ -319,7 +336,7 @@ def _fill(file: SavedFile, model: nn.Module) -> None:
 def _check_keys(file: SavedFile, model: nn.Module, state: Mapping[str, Tensor]) -> None:
     shapes = {key: tuple(file.handle.get_slice(key).get_shape()) for key in file.handle.keys()}
     there = {key: shapes[origin] for key, origin in file.stored.items() if origin in shapes}
-    missing = [key for key in state if key not in there]
+    missing = [key for key in state if key not in there and key not in file.left_out]
     unexpected = sorted(key for key in there if key not in state)
     wrong = [
         f"{key} (file {there[key]}, model {tuple(tensor.shape)})"
@@ -338,7 +355,7 @@ def _check_ties(file: SavedFile, model: nn.Module, state: Mapping[str, Tensor], 
     for key, other in _aliases(state).items():
         if values[key] is not values[other] and not torch.equal(values[key], values[other]):
             raise _misfit(file, model, f"{key} and {other} are one tensor in the model and two in the file")
-    for key in state:
+    for key in state.keys() - file.left_out:
         other = file.stored[key]
         # Buffers lose their ties whenever a model is moved, so only those of parameters mean something.
         if isinstance(state[key], nn.Parameter) and state[key] is not state[other]:
@@ -347,15 +364,17 @@ def _check_ties(file: SavedFile, model: nn.Module, state: Mapping[str, Tensor], 
 
 @contextlib.contextmanager
 def _unchanged_on_error(model: nn.Module) -> Iterator[None]:
-    """Give all modules their attributes back, children and hooks among them, where an error ends the context."""
+    """Give all modules class and attributes back, children and hooks among them, where an error ends the context."""
     kept = [
-        (vars(module), {name: (value, _entries(value)) for name, value in vars(module).items()})
+        (module, type(module), {name: (value, _entries(value)) for name, value in vars(module).items()})
         for module in model.modules()
     ]
     try:
         yield
     except BaseException:
-        for attributes, before in kept:
+        for module, kind, before in kept:
+            module.__class__ = kind
+            attributes = vars(module)
             attributes.clear()
             for name, (value, entries) in before.items():
                 attributes[name] = value

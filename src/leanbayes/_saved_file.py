@@ -54,6 +54,7 @@ class SavedFile:
         parts: What was converted, outermost first.
         frozen: Names of the parameters that are not trained.
         stored: The key under which each of the model's keys is stored; tied tensors are stored once.
+        left_out: Keys that are not stored because the model has their values.
     """
 
     path: PathLike
@@ -63,6 +64,7 @@ class SavedFile:
     parts: list[SavedPart]
     frozen: frozenset[str]
     stored: dict[str, str]
+    left_out: frozenset[str]
 
 
 def check_target(path: PathLike) -> Path:
@@ -176,6 +178,7 @@ def _parse(path: PathLike, text: str, handle: Any) -> SavedFile:
             [_part(part, methods) for part in about["conversions"]],
             frozenset(about["frozen"]),
             {key: key for key in handle.keys()} | about["tied"],
+            frozenset(about.get("left_out", [])),
         )
     except _TooNew as error:
         raise ValueError(f"{path} cannot be read by this version: {error}") from None

@@ -186,7 +186,9 @@ class RandomParameter(nn.Module):
             check_rerun(self)
             return draw()
         component = None if isinstance(spec.component, Tensor) else spec.component
-        key = (id(self.identity), what, n, component)
+        # Exported for batches of any size, the number of rows is a symbol, which has no hash.
+        count = str(n) if isinstance(n, torch.SymInt) else n
+        key = (id(self.identity), what, count, component)
         if key in frame.kept:
             # A second run of this use alone would draw anew.
             note_dependence(self, True)

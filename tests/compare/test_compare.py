@@ -58,6 +58,11 @@ def test_the_result_has_the_schema(tables, tmp_path):
     assert len(entry["ood"]["auroc"]) == 2
     assert sum(entry["reliability"]["count"]) == sum(entry["entropy"]["in"]) == result["settings"]["examples"][2]
     assert {"epoch", "loss", "nll", "kl", "valid_nll"} <= set(entry["history"][0])
+    assert list(result["examples"].values()) == [*result["settings"]["examples"], 16, 16]
+    assert {record["metric"] for record in result["paired"]} == set(result["guess"]) == {"accuracy", "nll", "brier"}
+    gap = np.mean(result["methods"][0]["metrics"]["nll"]) - np.mean(entry["metrics"]["nll"])
+    (nll,) = [record for record in result["paired"] if record["metric"] == "nll"]
+    assert nll["first"] == "plain" and nll["difference"] == pytest.approx(gap, abs=1e-6)
 
 
 def test_a_regression_is_measured_in_its_units(tables, tmp_path):
@@ -66,6 +71,10 @@ def test_a_regression_is_measured_in_its_units(tables, tmp_path):
     assert set(metrics) == {"rmse", "lpd", "coverage", "width"}
     # Targets have a standard deviation of 30; in the network's units that would be 1.
     assert 1 < metrics["rmse"] < 60 and metrics["width"] > 4
+    assert metrics["rmse"] < result["guess"]["rmse"] < 60
+    entry = result["methods"][0]
+    assert entry["calibration"]["coverage"][-1] == pytest.approx(metrics["coverage"])
+    assert 0 < min(entry["intervals"]["target"]) < 100 < max(entry["intervals"]["target"]) < 250
 
 
 def test_every_preset_trains_on_images(tmp_path):

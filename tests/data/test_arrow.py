@@ -1,3 +1,4 @@
+import datetime
 import gzip
 
 import numpy as np
@@ -5,7 +6,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from leanbayes.data._arrow import read_columns
+from leanbayes.data._arrow import read_cells
+from leanbayes.data._columns import read_columns
+from leanbayes.data._formats import NUMBERS, Format
 
 
 def read(path, **options):
@@ -52,9 +55,133 @@ def test_true_and_false_are_one_and_zero(path):
     assert column.values.tolist() == [1.0, 0.0] and column.whole
 
 
-def test_dates_are_text(path):
-    path.write_text("a\n2024-01-01\n2024-01-02\n")
+@pytest.mark.parametrize(
+    ("texts", "values"),
+    [
+        (["1,5", "-2,25", "3"], [1.5, -2.25, 3.0]),
+        (["1.234,5", "999", "1.000.000,25"], [1234.5, 999.0, 1000000.25]),
+        (["1,234.5", "2,000"], [1234.5, 2000.0]),
+        (["1 234,5", "7,25"], [1234.5, 7.25]),
+        (["1'234.50", "12.00"], [1234.5, 12.0]),
+        (["12 %", "7,5 %"], [12.0, 7.5]),
+        (["€ 1.200,50", "3,10 €"], [1200.5, 3.1]),
+        (["$1,200.50", "-$3.10"], [1200.5, -3.1]),
+        (["1e3", "2.5E-1", ".5", "3."], [1000.0, 0.25, 0.5, 3.0]),
+    ],
+)
+def test_numbers_as_they_are_written(path, texts, values):
+    path.write_text("a|b\n" + "".join(f"{text}|x\n" for text in texts))
+    assert read(path)["a"].values.tolist() == values
+
+
+def test_one_column_decides_for_the_others(path):
+    # A thousand and more in a file with decimal commas, a little more than one in others.
+    path.write_text("a;b\n1.234;0,5\n2.345;1,5\n")
+    assert read(path)["a"].values.tolist() == [1234.0, 2345.0]
+    path.write_text("a;b\n1.234;0.5\n2.345;1.5\n")
+    assert read(path)["a"].values.tolist() == [1.234, 2.345]
+    path.write_text("a;b\n1,234;5\n2,345;6\n")
+    assert read(path)["a"].values.tolist() == [1.234, 2.345]
+    path.write_text('a,b\n"1,234",5\n"2,345",6\n')
+    assert read(path)["a"].values.tolist() == [1234.0, 2345.0]
+
+
+@pytest.mark.parametrize("texts", [["007", "123"], ["01067", "80331"], ["1-2", "3-4"], ["1.2.3", "4.5.6"]])
+def test_codes_are_no_numbers(path, texts):
+    path.write_text("a,b\n" + "".join(f"{text},1\n" for text in texts))
+    assert read(path)["a"].is_text and read(path)["a"].values.tolist() == texts
+
+
+@pytest.mark.parametrize("pair", ["yes/no", "Y/N", "True/False", "ja/nein", "wahr/falsch", "oui/non"])
+def test_yes_and_no(path, pair):
+    yes, no = pair.split("/")
+    path.write_text(f"a,b\n{yes},1\n{no},2\n,3\n")
+    column = read(path)["a"]
+    assert column.format.kind == "boolean" and column.values[:2].tolist() == [1.0, 0.0] and np.isnan(column.values[2])
+    assert column.texts.tolist() == [yes, no, None]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d.%m.%y", "%d %b %Y", "%B %d, %Y", "%d-%b-%Y",
+        "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M", "%m/%d/%Y %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ",
+    ],
+)  # fmt: skip
+def test_dates_are_read_as_they_are_written(path, pattern):
+    random = np.random.RandomState(0)
+    seconds = random.randint(0, 1_700_000_000, size=50)
+    stamps = [datetime.datetime.fromtimestamp(int(value), datetime.UTC) for value in seconds]
+    path.write_text("a|b\n" + "".join(f"{stamp.strftime(pattern)}|1\n" for stamp in stamps))
+    column = read(path)["a"]
+    expected = [_as_written(stamp, pattern).timestamp() for stamp in stamps]
+    assert column.format.kind == "date" and column.values.tolist() == expected
+
+
+def _as_written(stamp, pattern):
+    return datetime.datetime.strptime(stamp.strftime(pattern), pattern).replace(tzinfo=datetime.UTC)
+
+
+def test_days_and_months_that_could_be_either(path):
+    path.write_text("a,b\n01/02/2024,1\n03/04/2024,2\n")
+    american = read(path)["a"]
+    assert american.format.pattern == "%m/%d/%Y" and american.format.either
+    path.write_text("a;b\n01/02/2024;1,5\n03/04/2024;2,5\n")
+    assert read(path)["a"].format.pattern == "%d/%m/%Y"
+    path.write_text("a,b\n01/02/2024,1\n13/04/2024,2\n")
+    assert read(path)["a"].format == Format("date", "%d/%m/%Y")
+
+
+def test_dates_that_are_none(path):
+    path.write_text("a,b\n2024-13-01,1\n2024-02-31,2\n")
     assert read(path)["a"].is_text
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "latin-1", "utf-16"])
+def test_encodings_are_found(path, encoding):
+    path.write_bytes("Größe,Straße\n1,Mühlweg\n".encode(encoding))
+    columns = read(path)
+    assert list(columns) == ["Größe", "Straße"] and columns["Straße"].values.tolist() == ["Mühlweg"]
+
+
+def test_separators_are_told_from_commas_in_numbers_and_names(path):
+    path.write_text("Preis, netto;Menge\n1,5;2\n2,5;3\n")
+    assert list(read(path)) == ["Preis, netto", "Menge"]
+    path.write_text('a,b\n"x;y;z",1\n"u;v",2\n')
+    assert list(read(path)) == ["a", "b"]
+    path.write_text("sep=|\na|b\n1|2\n")
+    assert read(path)["b"].values.tolist() == [2.0]
+
+
+def test_names_that_are_missing_or_equal(path):
+    path.write_text(",a, a ,\n1,2,3,4\n")
+    cells = read_cells(path)
+    assert list(cells.columns) == ["column 1", "a", "a (2)", "column 4"]
+    assert cells.notes == ("two columns are named 'a'; the later one is called 'a (2)'",)
+
+
+def test_names_with_line_breaks(path):
+    path.write_text('"first\nname",b\n1,2\n')
+    assert read(path)["b"].values.tolist() == [2.0] and list(read(path))[0] == "first\nname"
+
+
+def test_empty_rows_at_the_end_are_none(path):
+    path.write_text("a,b\n1,2\n,\n3,4\n,\n,\n")
+    assert len(read(path)["a"].values) == 3
+
+
+def test_what_is_written_is_read(path):
+    """Numbers of any size come back as they were, whichever way they are written."""
+    random = np.random.RandomState(0)
+    for decimals in (0, 1, 2, 5):
+        values = np.round(random.standard_normal(200) * 10.0 ** random.randint(0, 7, 200), decimals)
+        for name, (decimal, thousands) in NUMBERS.items():
+            texts = [
+                f"{value:,.{decimals}f}".replace(",", "T").replace(".", decimal).replace("T", thousands)
+                for value in values
+            ]
+            path.write_text("a|b\n" + "".join(f"{text}|0{decimal}5\n" for text in texts))
+            assert read(path)["a"].values.tolist() == [float(f"{value:.{decimals}f}") for value in values], name
 
 
 def test_compressed(tmp_path):
@@ -74,10 +201,18 @@ def test_without_names(path):
 def test_parquet(tmp_path):
     path = tmp_path / "a.parquet"
     table = {"x": [1.5, None], "k": pyarrow.array(["u", "v"]).dictionary_encode(), "d": pyarrow.array([1, 2])}
+    table |= {"when": [datetime.datetime(2024, 5, 1, 12), None], "day": [datetime.date(1970, 1, 2)] * 2}
+    table |= {"yes": [True, False], "text": [" 1,5 ", "NA"], "list": [[1], [2]]}
     pyarrow.parquet.write_table(pyarrow.table(table), path)
     columns = read(path)
     assert columns["x"].missing.tolist() == [False, True]
     assert columns["k"].values.tolist() == ["u", "v"] and columns["d"].whole
+    noon = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC).timestamp()
+    assert columns["when"].values[0] == noon and columns["when"].missing.tolist() == [False, True]
+    assert columns["day"].values.tolist() == [86400.0] * 2 and columns["day"].format.kind == "date"
+    assert columns["yes"].texts.tolist() == ["true", "false"] and columns["yes"].values.tolist() == [1.0, 0.0]
+    assert columns["text"].values[0] == 1.5 and columns["text"].missing.tolist() == [False, True]
+    assert columns["list"].is_text
 
 
 @pytest.mark.parametrize(
@@ -87,8 +222,7 @@ def test_parquet(tmp_path):
         (b"\n1,2\n", "is empty or begins with an empty line"),
         (b"a,b\n", "has no rows"),
         (b"a,b\n1,2,3\n", "cannot be read as a table: CSV parse error"),
-        (b"a,a\n1,2\n", "has two columns named 'a'"),
-        (b"\xff\xfea,b\n1,2\n", "cannot be read as a table"),
+        (b"\xff\xfea,b\n1,2\nx", "cannot be read as a table"),
     ],
 )
 def test_files_that_are_no_tables(path, content, message):

@@ -1,10 +1,14 @@
+import datetime
 import json
 
 import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 import torch
 
 from leanbayes.data import Schema, generate, load, read_new
+from leanbayes.data._new import read_rows
 
 
 def saved(schema):
@@ -60,7 +64,7 @@ def test_columns_may_come_in_another_order_without_the_target(tmp_path, trained)
     [
         ("x1,colour\n1,red\n", "new.csv lacks the columns 'x2', which the network was trained on"),
         ("x1,x2,colour\n1,a,red\n", r"column 'x2' of new.csv holds text \('a' in row 1\)$"),
-        ("x1,x2,colour\n1,,red\n", "column 'x2' of new.csv misses 1 values"),
+        ("x1,x2,colour\na,b,red\n", r"new.csv has 2 problems: \(1\) column 'x1' .*; \(2\) column 'x2'"),
         ("x1,x2,colour\n1,inf,red\n", "column 'x2' of new.csv holds an infinite number"),
     ],
 )
@@ -77,8 +81,110 @@ def test_missing_values_are_allowed_where_training_had_them(tmp_path):
     assert trained.normalisation(x)[0, 0] == 0
 
 
+def test_missing_values_are_an_error_where_training_allowed_none(tmp_path):
+    trained = load(generate.write_table(tmp_path / "a.csv", features=2), missing="error")
+    (tmp_path / "new.csv").write_text("x1,x2\n1,\n")
+    with pytest.raises(ValueError, match="column 'x2' of new.csv misses 1 values"):
+        read_new(tmp_path / "new.csv", saved(trained.schema))
+
+
+KINDS = "id;size;zone;when;yes;colour;y\n" + "".join(
+    f"A{i * 31};{i},5;{i % 3};{1 + i % 28}.{1 + i % 12}.2023;{'ja' if i % 2 else 'nein'};"
+    f"{['rot', 'grün', ''][i % 3]};{i},25\n"
+    for i in range(60)
+)
+
+
+@pytest.fixture
+def kinds(tmp_path):
+    (tmp_path / "train.csv").write_text(KINDS)
+    return load(tmp_path / "train.csv", categories=["zone"])
+
+
+def test_what_was_learnt_is_repeated(tmp_path, kinds):
+    """One row at a time, in another order of columns, from CSV and Parquet: always the numbers of training."""
+    x, y = read_new(tmp_path / "train.csv", saved(kinds.schema))
+    rows = [line.split(";") for line in KINDS.splitlines()]
+    for number in (0, 1, 7, 30):
+        order = np.random.RandomState(number).permutation(7)
+        lines = [";".join(np.array(row)[order]) for row in (rows[0], rows[number + 1])]
+        (tmp_path / "one.csv").write_text("\n".join(lines) + "\n")
+        one, target = read_new(tmp_path / "one.csv", saved(kinds.schema))
+        assert torch.equal(one.nan_to_num(-1), x[number : number + 1].nan_to_num(-1)) and target[0] == y[number]
+    table = pyarrow.csv.read_csv(tmp_path / "train.csv", parse_options=pyarrow.csv.ParseOptions(delimiter=";"))
+    typed = {name: table[name].to_pylist() for name in table.column_names}
+    typed["size"] = [float(value.replace(",", ".")) for value in typed["size"]]
+    typed["when"] = [datetime.datetime.strptime(value, "%d.%m.%Y") for value in typed["when"]]
+    typed["yes"] = [value == "ja" for value in typed["yes"]]
+    typed["colour"] = [value or None for value in typed["colour"]]
+    pyarrow.parquet.write_table(pyarrow.table(typed), tmp_path / "new.parquet")
+    again, _ = read_new(tmp_path / "new.parquet", saved(kinds.schema))
+    assert torch.equal(again.nan_to_num(-1), x.nan_to_num(-1))
+
+
+def test_the_same_values_written_otherwise(tmp_path, kinds):
+    (tmp_path / "a.csv").write_text("size;zone;when;yes;colour\n1234,5;1;5.3.2024;ja;rot\n")
+    (tmp_path / "b.csv").write_text("size,zone,when,yes,colour\n1234.5,1.0,2024-03-05,yes,rot\n")
+    assert torch.equal(*(read_new(tmp_path / name, kinds.schema)[0] for name in ("a.csv", "b.csv")))
+
+
+def test_unseen_categories_are_counted(tmp_path, kinds):
+    text = "id;size;zone;when;yes;colour\nX1;1,5;1;5.3.2024;ja;lila\nX2;;9;5.3.2024;vielleicht;lila\nX3;2;1;;ja;\n"
+    (tmp_path / "new.csv").write_text(text)
+    rows = read_rows(tmp_path / "new.csv", kinds.schema, keep=["size"])
+    assert rows.unseen == {"zone": 1, "yes": 1, "colour": 2}
+    assert rows.kept == {"id": ["X1", "X2", "X3"], "size": ["1,5", None, "2"]}
+    (strange, filled) = rows.notes
+    assert "1 in 'zone' ('9'), 1 in 'yes' ('vielleicht'), 2 in 'colour' ('lila')" in strange
+    assert "1 in 'size', of which training had none, 1 in 'when', of which training had none, 1 in 'colour'" in filled
+    assert kinds.normalisation(rows.x).isfinite().all()
+    with pytest.raises(ValueError, match="has no column 'weight' to keep; it has id, size"):
+        read_rows(tmp_path / "new.csv", kinds.schema, keep=["weight"])
+
+
+def test_texts_among_numbers_that_are_categories(tmp_path):
+    rows = "".join(f"{'A' if i % 30 == 0 else i % 3}.0,{i}.5\n".replace("A.0", "A") for i in range(60))
+    (tmp_path / "train.csv").write_text("zone,y\n" + rows)
+    schema = saved(load(tmp_path / "train.csv", categories=["zone"], test=0, valid=0).schema)
+    assert schema.columns[0].categories == ("0", "1", "2", "A")
+    (tmp_path / "new.csv").write_text("zone\n1\nA\nB\n2.0\n")
+    found = read_rows(tmp_path / "new.csv", schema)
+    assert found.x.tolist() == [[0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0], [0, 0, 1, 0]]
+    assert found.unseen == {"zone": 1}
+
+
+def test_yes_and_no_may_be_1_and_0(tmp_path, kinds):
+    head = "size;zone;when;yes;colour\n"
+    (tmp_path / "a.csv").write_text(head + "1;1;5.3.2024;ja;rot\n1;1;5.3.2024;nein;rot\n")
+    (tmp_path / "b.csv").write_text(head + "1;1;5.3.2024;1;rot\n1;1;5.3.2024;0;rot\n")
+    assert torch.equal(*(read_new(tmp_path / name, kinds.schema)[0] for name in ("a.csv", "b.csv")))
+
+
+def test_columns_of_another_kind(tmp_path, kinds):
+    date = datetime.datetime(2024, 1, 1)
+    table = {"size": [date], "zone": ["1"], "when": [5.0], "yes": [date], "colour": ["rot"]}
+    pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / "new.parquet")
+    with pytest.raises(ValueError) as error:
+        read_new(tmp_path / "new.parquet", kinds.schema)
+    for text in ("'size' of new.parquet holds dates where training had numbers", "'when' of new.parquet holds numbers",
+                 "'yes' of new.parquet holds dates where training had yes or no"):  # fmt: skip
+        assert text in str(error.value)
+
+
+def test_rows_without_a_target(tmp_path, kinds):
+    (tmp_path / "new.csv").write_text("id;size;zone;when;yes;colour;y\nX1;1;1;;ja;rot;1,5\nX2;2;1;;ja;rot;\n")
+    assert read_new(tmp_path / "new.csv", kinds.schema)[1] is None
+    rows = read_rows(tmp_path / "new.csv", kinds.schema, targets="needed")
+    assert rows.y.tolist() == [1.5] and len(rows.x) == 1 and rows.kept["id"] == ["X1"]
+    assert "1 of 2 rows of new.csv were left out, as they have no 'y'" in rows.notes
+    (tmp_path / "new.csv").write_text("id;size;zone;when;yes;colour;y\nX1;1;1;;ja;rot;much\n")
+    assert read_rows(tmp_path / "new.csv", kinds.schema, targets="ignored").y is None
+    with pytest.raises(ValueError, match="the target 'y' of new.csv holds 'much'"):
+        read_rows(tmp_path / "new.csv", kinds.schema, targets="needed")
+
+
 def test_options_of_the_file_are_remembered(tmp_path):
-    (tmp_path / "a.csv").write_text("".join(f"{i};{i % 7};{i + 0.5}\n" for i in range(30)))
+    (tmp_path / "a.csv").write_text("".join(f"{2 * i};{i % 7};{i + 0.5}\n" for i in range(30)))
     schema = load(tmp_path / "a.csv", header=False).schema
     (tmp_path / "new.csv").write_text("1;2\n3;4\n")
     assert read_new(tmp_path / "new.csv", saved(schema))[0].tolist() == [[1, 2], [3, 4]]

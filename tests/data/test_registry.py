@@ -38,7 +38,9 @@ def test_a_name_cannot_be_registered_twice():
 
 
 def test_unknown_names_list_the_known_ones():
-    with pytest.raises(ValueError, match="no data set named 'minst' and no such file; the names are cifar10"):
+    with pytest.raises(
+        ValueError, match=r"no data set named 'minst' and no such file \(did you mean mnist\?\); the names are cifar10"
+    ):
         load("minst")
 
 
@@ -91,3 +93,9 @@ def test_a_set_knows_how_it_was_read(tmp_path):
     assert "download" not in load("mnist", root=tmp_path).origin.options
     generate.write("mimic-iii", tmp_path / "mimic")
     assert set(load("mimic-iii", root=tmp_path / "mimic").origin.options) >= {"hours", "masks", "seed"}
+
+
+def test_the_nearest_file_is_suggested(tmp_path):
+    (tmp_path / "customers.csv").write_text("a,y\n1,2\n")
+    with pytest.raises(FileNotFoundError, match=r"costumers.csv \(did you mean .*customers.csv\?\)"):
+        load(tmp_path / "costumers.csv")

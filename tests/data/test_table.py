@@ -30,13 +30,11 @@ def test_target_by_name_and_columns_left_out(tmp_path):
     assert [column.name for column in read.schema.columns] == ["x1", "x3", "x4"] and read.schema.target == "x2"
 
 
-def test_a_text_column_is_one_clear_sentence(tmp_path):
+def test_texts_are_categories_without_being_told(tmp_path):
     path = generate.write_table(tmp_path / "a.csv", colour=True)
-    message = (
-        r"^column 'colour' of a.csv holds text \('\w+' in row 1\); pass categories=\['colour'\] to use its values as "
-    )
-    with pytest.raises(ValueError, match=message):
-        load(path)
+    found, told = load(path), load(path, categories=["colour"])
+    assert found.schema == told.schema and found.notes == ("categories: 'colour'",)
+    assert torch.equal(found.train.x, told.train.x)
 
 
 def test_categories_become_inputs(tmp_path):
@@ -57,10 +55,8 @@ def test_categories_are_fitted_on_the_training_rows(tmp_path):
 
 def test_missing_values_are_reported(tmp_path):
     path = generate.write_table(tmp_path / "a.csv", missing=7)
-    with pytest.raises(
-        ValueError, match=r"a.csv has missing values \(7 in 'x1'\); pass missing='mean' .* missing='drop'"
-    ):
-        load(path)
+    with pytest.raises(ValueError, match=r"a.csv has missing values \(7 in 'x1'\); pass missing='impute'$"):
+        load(path, missing="error")
 
 
 def test_missing_values_left_out(tmp_path):
@@ -80,10 +76,45 @@ def test_missing_values_filled_with_the_training_mean(tmp_path):
     assert mean == pytest.approx(float(known.mean())) and std == pytest.approx(float(known.std(unbiased=False)))
 
 
-def test_missing_targets_cannot_be_filled(tmp_path):
-    (tmp_path / "a.csv").write_text("x,y\n1,2.5\n2,\n")
-    with pytest.raises(ValueError, match="the target 'y' of a.csv is missing in 1 rows, which cannot be filled"):
-        load(tmp_path / "a.csv", missing="mean")
+def test_missing_values_are_flagged(tmp_path):
+    path = generate.write_table(tmp_path / "a.csv", missing=40, colour=True)
+    read, plain = load(path), load(path, missing="mean")
+    column = read.schema.columns[0]
+    assert column.indicator and column.features == ("x1", "x1 is missing") and read.shape == (plain.shape[0] + 1,)
+    gaps = read.train.x[:, 0].isnan()
+    assert gaps.any() and torch.equal(read.train.x[:, 1], gaps.double())
+    assert torch.equal(read.train.x[:, 2:], plain.train.x[:, 1:])
+    ready, _ = read.ready("train")
+    # The mean of what is known, and an indicator that is not scaled.
+    assert (ready[gaps, 0] == 0).all() and torch.equal(ready[:, 1], gaps.float()) and ready.isfinite().all()
+    assert read.normalisation.inputs.mean[0] == pytest.approx(float(read.train.x[~gaps, 0].mean()))
+
+
+def test_only_gaps_of_training_rows_get_an_input(tmp_path):
+    lines = [f"{i * 0.7},{i % 5}.5,{i}.25" for i in range(40)]
+    test_row = 40 - load_rows(tmp_path, lines)  # a row that is held out
+    values = lines[test_row].split(",")
+    lines[test_row] = f",{values[1]},{values[2]}"
+    (tmp_path / "a.csv").write_text("a,b,y\n" + "\n".join(lines) + "\n")
+    read = load(tmp_path / "a.csv")
+    assert read.shape == (2,) and read.test.x.isnan().sum() == 1
+    assert read.ready("test")[0].isfinite().all()
+
+
+def load_rows(tmp_path, lines):
+    """How far from the end the first row of the test part stands."""
+    (tmp_path / "a.csv").write_text("a,b,y\n" + "\n".join(lines) + "\n")
+    first = float(load(tmp_path / "a.csv").test.y[0])
+    return len(lines) - next(row for row, line in enumerate(lines) if float(line.split(",")[2]) == first)
+
+
+@pytest.mark.parametrize("missing", ["impute", "mean", "drop"])
+def test_rows_without_a_target_are_left_out(tmp_path, missing):
+    rows = "".join(f"{i * 1.5},{'' if i % 4 == 0 else i + 0.5}\n" for i in range(20))
+    (tmp_path / "a.csv").write_text("x,y\n" + rows)
+    read = load(tmp_path / "a.csv", missing=missing)
+    assert len(read.train) + len(read.valid) + len(read.test) == 15
+    assert read.notes == ("5 of 20 rows were left out, as they have no 'y'",)
 
 
 def whole_numbers(tmp_path, values):
@@ -112,18 +143,21 @@ def test_binary_has_two_classes(tmp_path):
     [
         ("x,y\n1,a\n2,a\n3,a\n", {}, "the target 'y' of a.csv has only the value 'a'; two classes are needed"),
         ("y\n1\n2\n", {}, "a.csv has no column besides the target 'y'"),
-        ("x,y\n1,2\n", {"target": "z"}, "a.csv has no column 'z'; its columns are x, y"),
+        ("x,y\n1,2\n", {"target": "z"}, "a.csv has no column 'z'"),
         ("x,y\n1,2\n", {"drop": ["z"]}, "a.csv has no column 'z'"),
         ("x,y\n1,2\n", {"target": "x", "categories": ["x"]}, "the target 'x' of a.csv is among the categories"),
-        ("x,y\n1,2\n", {"missing": "zero"}, "missing is one of 'error', 'drop', 'mean', not 'zero'"),
+        ("x,y\n1,2\n", {"missing": "zero"}, "missing is one of 'impute', 'mean', 'drop', 'error', not 'zero'"),
         ("x,y\n1,2\n", {"task": "ranking"}, "task is one of"),
-        ("x,y\n1,a\n2,b\n", {"task": "regression"}, r"column 'y' of a.csv holds text \('a' in row 1\)$"),
-        ("x,y\n,1.5\n,2.5\n", {"missing": "drop"}, "every row of a.csv has a missing value"),
         (
-            "x,z,y\n,1,1.5\n,2,2.5\n,2,4.5\n",
-            {"missing": "mean", "valid": 0},
-            "column 'x' of a.csv has no values to train",
+            "x,y\n1,a\n2,b\n",
+            {"task": "regression"},
+            r"the target 'y' of a.csv holds text \('a'\).*; pass task='classification'$",
         ),
+        ("x,z,y\n,1,1.5\n2,,2.5\n", {"missing": "drop"}, "every row of a.csv has a missing value"),
+        ("x,y\n,1.5\n,2.5\n,3.5\n", {}, r"a.csv has no column besides the target 'y' that .*'x' \(no values\)"),
+        ("x,y\na,1.5\nb,2.5\n", {"numbers": ["x"]}, r"column 'x' of a.csv holds no numbers .* 'a'; pass drop=\['x'\]"),
+        ("x,y\n1,2.5\n2,3.5\n", {"drop": ["xx"]}, "a.csv has no column 'xx'; did you mean"),
+        ("x,y\n1,2.5\n", {"numbers": ["x"], "drop": ["x"]}, "'x' of a.csv is named in more than one of"),
         ("x,y\ninf,1.5\n1,2.5\n", {}, "column 'x' of a.csv holds an infinite number in row 1"),
         (
             "x,y\n" + "".join(f"{i},{i}\n" for i in range(30)),
@@ -141,5 +175,172 @@ def test_tables_and_options_that_do_not_fit(tmp_path, content, options, message)
 
 def test_lists_are_not_texts(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
-    with pytest.raises(TypeError, match="categories and drop are lists of names"):
+    with pytest.raises(TypeError, match="categories, numbers, drop and na are lists of texts"):
         load(tmp_path / "a.csv", drop="x")
+
+
+MESSY = (
+    "Kunden-Nr;Straße;Größe;Umsatz;Eintritt;Aktiv;Bemerkung;Leer;Land;PLZ;Kündigt\r\n"
+    + "".join(
+        f"K{100 + 7 * i};{'Mühlweg' if i % 3 else 'Am Bach'};{'k.A.' if i % 10 == 0 else f'{i},5'};"
+        f"{i}.{100 + i},25 €;{1 + i % 28:02d}.{1 + i % 12:02d}.20{10 + i % 9};{'ja' if i % 2 else 'nein'};"
+        f'"Anruf {i * i}; ""dringend""";;DE;0{1067 + i % 3};{"ja" if i % 4 else "nein"}\r\n'
+        for i in range(1, 81)
+    )
+    + ";;;;;;;;;;\r\n"
+)
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-8", "utf-8-sig", "utf-16"])
+def test_a_table_as_people_have_them(tmp_path, encoding):
+    (tmp_path / "a.csv").write_bytes(MESSY.encode(encoding))
+    read = load(tmp_path / "a.csv")
+    columns = {column.name: column for column in read.schema.columns}
+    assert {name: column.kind for name, column in columns.items()} == {
+        "Straße": "category", "Größe": "number", "Umsatz": "number", "Eintritt": "date", "Aktiv": "boolean",
+        "PLZ": "category",
+    }  # fmt: skip
+    assert columns["PLZ"].categories == ("01067", "01068", "01069") and columns["Größe"].indicator
+    assert read.schema.target == "Kündigt" and read.class_names == ("ja", "nein") and read.schema.ids == ("Kunden-Nr",)
+    assert len(read.train) + len(read.valid) + len(read.test) == 80
+    notes = " ".join(read.notes)
+    for text in (
+        "the target is 'Kündigt', the last column", "8 in 'Größe'", "dates: 'Eintritt'", "yes or no: 'Aktiv'",
+        "decimal comma: 'Größe', 'Umsatz'", "'Kunden-Nr' (names", "'Bemerkung' (another text", "'Leer' (no values)",
+        "'Land' (the same value",
+    ):  # fmt: skip
+        assert text in notes
+    assert ("Windows-1252" in notes) == (encoding == "cp1252")
+    everything = torch.cat([read.train.x, read.valid.x, read.test.x])
+    names = [name for column in read.schema.columns for name in column.features]
+    number = names.index("Umsatz")
+    assert sorted(everything[:, number].tolist()) == [i * 1000 + 100 + i + 0.25 for i in range(1, 81)]
+
+
+def test_dates_become_days_and_cycles(tmp_path):
+    start = np.datetime64("2024-02-27")
+    dates = [start + np.timedelta64(3 * day, "D") for day in range(40)]
+    (tmp_path / "a.csv").write_text("when,y\n" + "".join(f"{date},{n}.5\n" for n, date in enumerate(dates)))
+    read = load(tmp_path / "a.csv")
+    (column,) = read.schema.columns
+    assert column.parts == ("days", "year (sine)", "year (cosine)", "week (sine)", "week (cosine)")
+    first = dates[int(read.train.y.min() - 0.5)]  # of the training rows
+    for part in (read.train, read.test):
+        own = [dates[int(y - 0.5)] for y in part.y.tolist()]
+        assert part.x[:, 0].tolist() == [int((date - first) / np.timedelta64(1, "D")) for date in own]
+        weekdays = np.array([date.astype(object).weekday() for date in own])
+        np.testing.assert_allclose(part.x[:, 3], np.sin(2 * np.pi * weekdays / 7), atol=1e-12)
+        np.testing.assert_allclose(part.x[:, 4], np.cos(2 * np.pi * weekdays / 7), atol=1e-12)
+    ready, _ = read.ready("train")
+    assert float(ready[:, 0].mean()) == pytest.approx(0, abs=1e-6) and torch.equal(
+        ready[:, 3], read.train.x[:, 3].float()
+    )
+
+
+def test_all_problems_in_one_message(tmp_path):
+    rows = "".join(f"{'' if i == 2 else i * 1.5},{'inf' if i == 3 else i % 3},1,{i}.5\n" for i in range(30))
+    (tmp_path / "a.csv").write_text("a,b,c,y\n" + rows)
+    with pytest.raises(ValueError) as error:
+        load(tmp_path / "a.csv", missing="error", drop=["c"], task="binary")
+    assert str(error.value) == (
+        "a.csv has 3 problems: (1) column 'b' of a.csv holds an infinite number in row 4; (2) a.csv has missing values "
+        "(1 in 'a'); (3) the target 'y' of a.csv has 30 values in 30 rows, too many for classes; "
+        "pass drop=['c', 'b'], missing='impute', task='regression'"
+    )
+    fixes = error.value.fixes
+    assert [column.name for column in load(tmp_path / "a.csv", **fixes).schema.columns] == ["a"]
+    # A name that no column has takes a thought.
+    with pytest.raises(
+        ValueError, match=r"2 problems: \(1\) a.csv has no column 'x'.*; pass missing='impute'$"
+    ) as error:
+        load(tmp_path / "a.csv", missing="error", drop=["x", "b"])
+    assert error.value.fixes == {}
+    with pytest.raises(ValueError, match=r"no column 'x'.*; pass drop=\['c', 'b'\]$"):
+        load(tmp_path / "a.csv", drop=["x", "c"])
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "target"),
+    [
+        ("a,Label,b", "{i}.5,{k},{i}.25", "Label"),
+        ("y,a,b", "{i}.5,{k},{i}.25", "y"),
+        ("a,b,price", "{i}.5,{k},{i}.25", "price"),
+    ],
+)
+def test_the_target_is_found(tmp_path, header, row, target):
+    (tmp_path / "a.csv").write_text(header + "\n" + "".join(row.format(i=i, k=i % 3) + "\n" for i in range(30)))
+    read = load(tmp_path / "a.csv")
+    assert read.schema.target == target and ("the last column" in " ".join(read.notes)) == (target == "price")
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "message"),
+    [
+        ("target,label,b", "{i}.5,{k},{i}.25", "'target', 'label' all sound like one; pass target='NAME'"),
+        (
+            "a,b,id",
+            "{i}.5,{k},{i}",
+            "the last one, 'id', cannot be predicted; it could be one of 'a', 'b'; pass target=",
+        ),
+        ("a,b,when", "{i}.5,{k},2024-01-{d:02d}", "'when', cannot be predicted; it could be one of 'a', 'b'"),
+        ("a,when", "{i}.5,2024-01-{d:02d}", "it could be one of 'a'; pass target='a'"),
+    ],
+)
+def test_a_target_that_is_not_clear_is_asked_for(tmp_path, header, row, message):
+    lines = "".join(row.format(i=i, k=i % 3, d=1 + i % 28) + "\n" for i in range(30))
+    (tmp_path / "a.csv").write_text(header + "\n" + lines)
+    with pytest.raises(ValueError, match="it is not clear which column of a.csv to predict") as error:
+        load(tmp_path / "a.csv")
+    assert message in str(error.value)
+
+
+def test_ids_are_flagged_and_can_be_used(tmp_path):
+    rows = "".join(f"{1000 + 7 * i},{i},{(i * 37) % 101},{i}.5\n" for i in range(40))
+    (tmp_path / "a.csv").write_text("OrderID,,x,y\n" + rows)
+    read = load(tmp_path / "a.csv")
+    assert read.schema.ids == ("OrderID", "column 2") and [c.name for c in read.schema.columns] == ["x"]
+    used = load(tmp_path / "a.csv", numbers=["OrderID"])
+    assert [c.name for c in used.schema.columns] == ["OrderID", "x"] and used.schema.ids == ("column 2",)
+
+
+def test_many_values_keep_the_frequent_ones(tmp_path):
+    random = np.random.RandomState(0)
+    cities = [f"city {n}" for n in np.minimum(random.geometric(0.03, size=600), 90)]
+    (tmp_path / "a.csv").write_text("city,y\n" + "".join(f"{city},{n}.5\n" for n, city in enumerate(cities)))
+    read = load(tmp_path / "a.csv")
+    (column,) = read.schema.columns
+    assert len(column.categories) == 50 and "the 50 most frequent of" in " ".join(read.notes)
+    train = [cities[int(y - 0.5)] for y in read.train.y.tolist()]
+    counts = {city: train.count(city) for city in set(train)}
+    assert min(counts[city] for city in column.categories) >= max(
+        count for city, count in counts.items() if city not in column.categories
+    )
+
+
+def test_a_few_texts_among_numbers_are_missing_values(tmp_path):
+    rows = "".join(f"{'about 3' if i in (5, 6) else i * 1.5},{i}.5\n" for i in range(60))
+    (tmp_path / "a.csv").write_text("x,y\n" + rows)
+    read = load(tmp_path / "a.csv")
+    assert read.schema.columns[0].kind == "number" and read.schema.columns[0].others == ("about 3",)
+    assert "'x' (missing: 'about 3')" in " ".join(read.notes)
+
+
+def test_nothing_is_learnt_from_rows_that_are_held_out(tmp_path):
+    """Other values in the rows of validation and test change nothing that is stored."""
+
+    def rows(change):
+        found = []
+        for i in range(60):
+            values = [f"{i * 0.5}", ["red", "blue"][i % 2], f"2024-03-{1 + i % 28:02d}", f"{i}.5"]
+            if i in change:
+                values[:3] = [str(1e6 + i), "violet", f"19{50 + i % 40}-01-01"]
+            found.append(",".join(values))
+        return "a,colour,when,y\n" + "\n".join(found) + "\n"
+
+    (tmp_path / "a.csv").write_text(rows(()))
+    before = load(tmp_path / "a.csv")
+    held = {int(y - 0.5) for part in (before.valid, before.test) for y in part.y.tolist()}
+    (tmp_path / "a.csv").write_text(rows(held))
+    after = load(tmp_path / "a.csv")
+    assert after.schema == before.schema and torch.equal(after.train.x, before.train.x)
+    assert not torch.equal(after.test.x, before.test.x)

@@ -115,6 +115,27 @@ def test_the_table_of_tuned_patches_says_what_the_result_says(program, tmp_path)
     assert "It falls short: the ECE is 3 above. Time over that of training, patches tuned: 4 %." in table
 
 
+def test_a_table_of_one_result_has_its_figures_and_verdict(program, tmp_path):
+    metrics = {"NLL": "loss", "ECE": "error"}
+    assert program.result_table("new", "method", metrics, tmp_path) == "There is no `results/new.json` so far."
+
+    def measure(run):
+        rows = [Row("a", "NLL", 0.25, [0.5, 0.7]), Row("a", "other", None, [1.0]), Row("b", "ECE", None, [0.1])]
+        return Outcome(rows, [Check("a is good", False, "a is bad")], notes=["generated rows"])
+
+    empty = dict.fromkeys(PRESETS, {})
+    recipe = Recipe("new", "something new", empty, dict.fromkeys(PRESETS, (0,)), measure)
+    execute(recipe, preset="short", work=tmp_path / "work", out=tmp_path / "results", progress=False)
+    lines = program.result_table("new", "method", metrics, tmp_path).splitlines()
+    assert lines[:4] == [
+        "| method | loss | error |",
+        "|---|---:|---:|",
+        "| a | 0.6 ± 0.14 (0.25) |  |",
+        "| b |  | 0.1 |",
+    ]
+    assert "It falls short: a is bad. On generated data" in lines[5]
+
+
 def test_tables_are_what_the_program_writes(program):
     tables = {name: build() for name, build in program.TABLES.items()}
     for page in program.PAGES:

@@ -45,6 +45,20 @@ def test_a_program_of_the_means(family):
     torch.testing.assert_close(program(X), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("family", ["rank1", "mc_dropout", "mean_field"])
+def test_a_program_for_batches_of_any_size(family):
+    model = make(family)
+    with torch.no_grad():
+        program = torch.export.export(model, (X,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)).module()
+        assert program(X).shape == (4, 3)
+        outputs = program(X[:1].expand(400, -1, -1, -1))
+    assert outputs.shape == (400, 3)
+    # Each row is a draw of its own example, whose mean and spread are those of the model.
+    wanted = lb.predict(model, X[:1], samples=400, seed=0).outputs[:, 0]
+    error = (outputs.var(0) + wanted.var(0)).div(400).sqrt()
+    assert ((outputs.mean(0) - wanted.mean(0)).abs() < 5 * error).all()
+
+
 def test_a_program_of_folded_samples():
     model = make("rank1")
     with torch.no_grad(), lb.sampling(n=3):

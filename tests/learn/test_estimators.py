@@ -202,6 +202,29 @@ def test_quantiles(regressor):
         regressor.predict_quantiles(X, 1.5)
 
 
+def test_log_density_is_that_of_the_predictive_distribution(regressor, monkeypatch):
+    X, y = wave(30, 7)
+    found = regressor.log_density(X, y)
+    # A density integrates to one, and its quantiles are those that are predicted.
+    mean, std = regressor.predict(X[:1], return_std=True)
+    grid = mean + std * np.linspace(-12, 12, 20_001)
+    density = np.exp(regressor.log_density(np.repeat(X[:1], len(grid), 0), grid))
+    assert np.trapezoid(density, grid) == pytest.approx(1, abs=1e-4)
+    below = grid < regressor.predict_quantiles(X[:1], 0.25)[0]
+    assert np.trapezoid(density[below], grid[below]) == pytest.approx(0.25, abs=2e-3)
+    monkeypatch.setattr("leanbayes.learn._base.BLOCK", 7)
+    monkeypatch.setattr("leanbayes.learn.regressor.BLOCK", 7)
+    np.testing.assert_allclose(regressor.log_density(X, y), found, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"targets of shape \(30,\), as in fit, not \(30, 1\)"):
+        regressor.log_density(X, y[:, None])
+
+
+def test_log_density_adds_up_over_independent_targets():
+    X, y = wave(100, 3)
+    both = BayesRegressor(epochs=5, random_state=0).fit(X, np.column_stack([y, 100 * y]))
+    assert both.log_density(X, np.column_stack([y, 100 * y])).shape == (100,)
+
+
 def test_regression_follows_the_units_of_the_targets():
     X, y = wave(100, 0)
     plain = BayesRegressor(**QUICK).fit(X, y)

@@ -21,6 +21,7 @@ SMALL = {
     "wide_resnet": ({"depth": 16, "width": 2, "dropout": 0.1}, (2, 3, 16, 16), 10),
     "pyramidnet": ({"depth": 14, "alpha": 20}, (2, 3, 16, 16), 100),
     "ktied_cnn": ({"image_size": 8}, (2, 3, 8, 8), 100),
+    "event_lstm": ({"vocabulary": 30, "embedding": 6, "hidden": 5, "dense": 4}, (2, 9, 3), 1),
     "text_lstm": ({"vocabulary": 30, "embedding": 6, "hidden": 5}, (2, 9), 1),
     "record_lstm": ({"features": 4, "hidden": 5, "layers": 2, "dropout": 0.1}, (2, 9, 4), 1),
 }
@@ -30,7 +31,8 @@ SMALL = {
 def case(request):
     torch.manual_seed(0)
     options, shape, width = SMALL[request.param]
-    x = torch.randint(1, 30, shape) if request.param == "text_lstm" else torch.randn(shape)
+    ids = request.param in ("text_lstm", "event_lstm")
+    x = torch.randint(1, 30, shape) if ids else torch.randn(shape)
     return create(request.param, **options), x, width
 
 

@@ -14,6 +14,7 @@ from leanbayes.models._registry import register
 
 def test_names_are_sorted_and_complete():
     assert models.names() == (
+        "event_lstm",
         "ktied_cnn",
         "ktied_resnet",
         "lenet5",
@@ -22,6 +23,7 @@ def test_names_are_sorted_and_complete():
         "record_lstm",
         "resnet18",
         "resnet50",
+        "tabular_mlp",
         "text_lstm",
         "vgg_like",
         "wide_resnet",
@@ -65,7 +67,7 @@ def test_configuration_follows_a_deep_copy():
 
 
 def test_unknown_name_lists_the_models():
-    with pytest.raises(ValueError, match=r"^there is no model named 'vgg'; the models are ktied_cnn, .*wide_resnet$"):
+    with pytest.raises(ValueError, match=r"^there is no model named 'vgg'; the models are event_lstm, .*wide_resnet$"):
         models.create("vgg")
 
 

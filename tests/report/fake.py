@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,25 @@ def comparison(methods: int = len(METHODS), seeds: int = 3, task: str = "classif
         "samples": 32,
         "classes": [] if regression else CLASSES,
         "metrics": ["rmse", "lpd", "coverage", "width"] if regression else ["accuracy", "nll", "ece", "brier"],
+        "examples": {"train": 1294, "valid": 144, "test": 359, "corrupted": 300, "ood": 300},
+        "guess": {"rmse": 9.2, "lpd": -3.6} if regression else {"accuracy": 0.11, "nll": 2.3, "brier": 0.9},
+        "notes": ["3 missing values were replaced by the mean of their column"],
+        "shift": "Gaussian noise of 0.1, 0.2, 0.4, 0.7, 1.0 standard deviations",
+        "paired": pairs(methods, "lpd" if regression else "nll"),
         "methods": [
             _regression(rng, row, seeds) if regression else _classification(rng, row, seeds)
             for row in METHODS[:methods]
         ],
     }
+
+
+def pairs(methods: int, metric: str) -> list[dict[str, Any]]:
+    """Tests of every pair: each step of 0.004 in the NLL is a standard error."""
+    sign = -1 if metric == "lpd" else 1
+    return [
+        {"metric": metric, "first": a[0], "second": b[0], "difference": a[4] - b[4], "z": sign * (a[4] - b[4]) / 0.004}
+        for a, b in combinations(METHODS[:methods], 2)
+    ]
 
 
 def write(folder: Path, content: Any) -> Path:
@@ -118,8 +133,26 @@ def _regression(rng: np.random.Generator, row: tuple, seeds: int) -> dict[str, A
             "lpd": _seeds(rng, -2.2 - 3 * nll, seeds, 0.01),
             "coverage": _seeds(rng, 0.955 - 2 * ece, seeds, 0.003),
             "width": _seeds(rng, 9 + 10 * nll, seeds),
-        }
+        },
+        "calibration": _calibration(ece),
+        "intervals": _intervals(rng, nll),
     }
+
+
+def _calibration(ece: float) -> dict[str, Any]:
+    levels = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
+    return {
+        "level": levels,
+        "coverage": [level - 8 * ece * level * (1 - level) for level in levels],
+        "pit": [46, 37, 33, 30, 31, 32, 34, 35, 38, 43],
+    }
+
+
+def _intervals(rng: np.random.Generator, nll: float) -> dict[str, Any]:
+    mean = np.sort(rng.normal(22, 8, 40))
+    half, target = 4.5 + 5 * nll, mean + rng.normal(0, 3, 40)
+    columns = {"mean": mean, "lower": mean - half, "upper": mean + half, "target": target}
+    return {name: values.tolist() for name, values in columns.items()}
 
 
 def _history(rng: np.random.Generator, row: tuple) -> list[dict[str, Any]]:

@@ -152,7 +152,7 @@ def test_the_least_there_can_be():
 
 def test_regression():
     found = page(fake.comparison(task="regression"))
-    assert found.plots == ["quality-cost", "calibration-parameters", "training"]
+    assert found.plots == ["quality-cost", "calibration-parameters", "coverage", "position", "intervals", "training"]
     keys = [attrs["data-key"] for attrs in found.all("th", "data-key")]
     assert keys == ["method", "rmse", "lpd", "coverage", "width", "parameters", "train_seconds", "predict_ms"]
 
@@ -163,6 +163,46 @@ def test_best_values_are_marked_in_words():
     row = text[text.index('data-name="deep_ensemble"') :]
     assert "★" in row and " (best)" in row
     assert text.count("★") == text.count(" (best)")
+
+
+def test_ties_with_the_best_are_marked_in_words():
+    content = fake.comparison(methods=10)
+    text = render(parse(content))
+    rows = {name: text[text.index(f'data-name="{name}"') :].partition("</tr>")[0] for name in ("rank1", "plain")}
+    # The ensemble is best; 0.092 is two standard errors away, less than ten methods need, and 0.131 is twelve.
+    assert "≈" in rows["rank1"] and " (tied with the best)" in rows["rank1"]
+    assert "≈" not in rows["plain"]
+    assert "a paired test on the 359 test examples" in text
+
+
+def test_figures_at_chance_are_called_so():
+    content = fake.comparison(methods=2, seeds=1)
+    content["methods"][0]["metrics"]["accuracy"] = [0.1]
+    content["methods"][1]["ood"]["auroc"] = [0.3]
+    text = render(parse(content))
+    rows = [text[text.index(f'data-name="{name}"') :].partition("</tr>")[0] for name in ("plain", "mc_dropout")]
+    assert all(row.count("below chance") == 1 for row in rows)
+    assert "AUROC 30.00\u00a0%, below chance" in text
+
+
+@pytest.mark.parametrize(("seeds", "large"), [(1, False), (3, True)])
+def test_one_seed_gives_no_choice_in_large_type(seeds, large):
+    text = render(parse(fake.comparison(seeds=seeds)))
+    assert ('class="verdict-line"' in text) is large and ('class="tentative-line"' in text) is not large
+
+
+def test_counts_and_notes_are_shown():
+    text = render(parse(fake.comparison(methods=2)))
+    assert "1,294 to train on, 144 held out in training, 359 to test on" in text
+    assert "3 missing values were replaced by the mean of their column." in text
+    assert "Shifted test data, by severity: Gaussian noise" in text and "Unfamiliar inputs: letters." in text
+
+
+def test_bins_of_few_examples_say_how_few():
+    found = page(fake.comparison(methods=1))
+    few = [attrs for attrs in found.all("circle") if attrs.get("class") == "dot few"]
+    labels = [attrs for attrs in found.all("text") if attrs.get("class") == "count"]
+    assert len(few) == len(labels) == 4  # of 1, 4, 6 and 9 examples
 
 
 def test_a_failed_method_is_shown_with_its_reason():

@@ -4,84 +4,156 @@ from leanbayes.report.content import parse
 from leanbayes.report.summary import recommended, summarise
 from tests.report import fake
 
+CHOICE = "Which method should you choose?"
+
 
 def method(name, overhead=1.0, **metrics):
     return {"name": name, "title": name.title(), "overhead": overhead, "metrics": metrics}
 
 
+def findings(*methods, **other):
+    content = {"examples": {"test": 400, "ood": 400, "corrupted": 300}, "methods": list(methods), **other}
+    return {finding.question: finding for finding in summarise(parse(content))}
+
+
 def answers(*methods, **other):
-    return {finding.question: finding.answer for finding in summarise(parse({"methods": list(methods), **other}))}
+    return {question: finding.answer for question, finding in findings(*methods, **other).items()}
+
+
+def apart(metric="nll", z=-9.0, among=("rank1", "mc_dropout", "plain", "ensemble")):
+    """Tests in which every method of a list differs from all after it."""
+    return [{"metric": metric, "first": a, "second": b, "z": z} for i, a in enumerate(among) for b in among[i + 1 :]]
 
 
 PLAIN = method("plain", accuracy=[0.9, 0.9], nll=[0.30, 0.32], ece=[0.05, 0.05])
 DROPOUT = method("mc_dropout", accuracy=[0.9, 0.9], nll=[0.28, 0.28], ece=[0.04, 0.04])
 RANK1 = method("rank1", 1.1, accuracy=[0.92, 0.92], nll=[0.2, 0.2], ece=[0.01, 0.01])
 ENSEMBLE = method("ensemble", 5.0, accuracy=[0.93, 0.93], nll=[0.18, 0.18], ece=[0.02, 0.02])
+ALL = (PLAIN, DROPOUT, RANK1, ENSEMBLE)
+ENSEMBLE_FIRST = apart(among=("ensemble", "rank1", "mc_dropout", "plain"))
 
 
-def test_a_small_method_that_beats_both_baselines_is_chosen():
-    found = answers(PLAIN, DROPOUT, RANK1, ENSEMBLE)
-    assert found["Which method to choose?"] == (
-        "Choose Rank1. With 1.10× the plain network's parameters it beats the plain network and Mc_Dropout in "
-        "NLL (0.2000 against 0.3100 and 0.2800) and ECE (0.0100 against 0.0500 and 0.0400), and loses no accuracy "
-        "against the plain network."
+def test_a_small_method_that_beats_plain_training_is_chosen_and_the_ensemble_named():
+    found = findings(*ALL, paired=[*ENSEMBLE_FIRST, *apart("accuracy", 0.5)])
+    assert found[CHOICE].answer == (
+        "Rank1 beats plain training with 1.10× the parameters: NLL 0.2000 instead of 0.3100 on 400 test examples, "
+        "while accuracy is a tie (92.00\u00a0% and 90.00\u00a0%)."
     )
-    assert found["And if cost does not matter?"] == (
-        "Ensemble has the best negative log-likelihood (NLL): 0.1800, at 5.00× the parameters of the plain network."
+    assert found[CHOICE].more == ("Ensemble is better (NLL 0.1800) if you can afford 5.00× the parameters.",)
+    assert found["And if cost is no object?"].answer == (
+        "Ensemble has the best negative log-likelihood (NLL), 0.1800, at 5.00× the parameters of the plain network."
     )
     assert (
         "Rank1 has the smallest calibration error (ECE), 0.0100"
-        in found["Whose probabilities can be taken at face value?"]
+        in found["Whose probabilities can you take at face value?"].answer
+    )
+
+
+def test_methods_that_no_test_tells_apart_are_tied():
+    pairs = [record for record in ENSEMBLE_FIRST if record["second"] == "plain"]
+    ties = [record | {"z": 1.0} for record in ENSEMBLE_FIRST if record["second"] != "plain"]
+    found = findings(*ALL, paired=pairs + ties)
+    assert found[CHOICE].answer.endswith("Mc_Dropout is tied with it.")
+    assert found[CHOICE].more == ("Ensemble, at 5.00× the parameters, is tied with it (NLL 0.1800).",)
+    assert found["And if cost is no object?"].answer.endswith("Rank1 and Mc_Dropout are tied with it.")
+    everyone = findings(*ALL, paired=[record | {"z": 1.0} for record in ENSEMBLE_FIRST])
+    assert everyone["And if cost is no object?"].answer.endswith(" All other methods are tied with it.")
+
+
+def test_plain_training_stays_where_nothing_clearly_beats_it():
+    found = findings(*ALL, paired=apart(z=-1.5))
+    assert found[CHOICE].answer == (
+        "Stay with plain training: on 400 test examples, no method with up to 1.2× its parameters is clearly better in "
+        "NLL than its 0.3100 without being worse in accuracy."
+    )
+    assert recommended(parse({"methods": list(ALL), "paired": apart(z=-1.5)})).name == "plain"
+
+
+@pytest.mark.parametrize(
+    ("methods", "more"),
+    [
+        ((PLAIN, RANK1 | {"overhead": 1.21}), []),
+        ((PLAIN, RANK1), apart("accuracy", -9.0, ("rank1", "plain"))),
+        # The more methods, the more of them lead by chance.
+        ((PLAIN, DROPOUT, RANK1), apart("nll", -2.1, ("rank1", "mc_dropout", "plain"))),
+    ],
+    ids=["too large", "less accurate", "chance among several"],
+)
+def test_nothing_is_chosen_when_one_condition_fails(methods, more):
+    pairs = more if more and more[0]["metric"] == "nll" else [*apart(among=("rank1", "plain")), *more]
+    assert answers(*methods, paired=pairs)[CHOICE].startswith("Stay with plain training")
+
+
+def test_without_a_test_nothing_is_said_to_win():
+    found = findings(PLAIN, DROPOUT, RANK1)
+    assert found[CHOICE].answer.startswith(
+        "Rank1 has the best NLL among methods with up to 1.2× the parameters, 0.2000, "
+    )
+    assert found[CHOICE].answer.endswith("no test says that its lead is more than chance.")
+    assert "not tested" in found["How sure is this?"].answer
+    # One method that was not tested is enough: nothing can be said of all.
+    partly = answers(PLAIN, DROPOUT, RANK1, paired=apart(z=-1.0, among=("rank1", "plain")))
+    assert partly[CHOICE].endswith("no test says that its lead is more than chance.")
+
+
+def test_one_seed_and_few_examples_are_said_to_be():
+    once = [PLAIN | {"metrics": {"nll": [0.3]}}, RANK1 | {"metrics": {"nll": [0.2]}}]
+    found = findings(*once, seeds=[0], examples={"test": 40}, paired=apart(among=("rank1", "plain")))
+    (remark,) = found[CHOICE].more
+    assert remark.startswith("With 40 test examples, only large differences show. Each method was trained once")
+    assert "40 test examples and one seed" in found["How sure is this?"].answer
+    twice = findings(PLAIN, RANK1, seeds=[0, 1], paired=apart(among=("rank1", "plain")))
+    assert twice[CHOICE].more == () and "400 test examples and 2 seeds" in twice["How sure is this?"].answer
+
+
+def test_a_chosen_method_below_chance_is_named_as_such():
+    plain = PLAIN | {"ood": {"name": "letters", "auroc": [0.8]}}
+    rank1 = RANK1 | {"ood": {"name": "letters", "auroc": [0.4]}}
+    dropout = DROPOUT | {"ood": {"name": "letters", "auroc": [0.9]}}
+    found = findings(plain, rank1, dropout, data="digits", paired=[
+        *apart(among=("rank1", "plain")), *apart(z=-1.0, among=("rank1", "mc_dropout")),
+        *apart(z=-1.0, among=("mc_dropout", "plain")),
+    ])  # fmt: skip
+    assert found[CHOICE].more == (
+        "Do not rely on Rank1 to notice unfamiliar inputs: it is more certain of them than of the test data (AUROC "
+        "40.00\u00a0%, below chance). If that matters, take Mc_Dropout (AUROC 90.00\u00a0%), which is no worse in NLL.",
+    )
+    assert found["Which recognises unfamiliar inputs?"].answer == (
+        "Mc_Dropout: its entropy tells letters from digits best, with an AUROC of 90.00\u00a0% (50\u00a0% is chance); "
+        "the plain network has 80.00\u00a0%. Rank1 is below chance."
     )
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"accuracy": [0.89, 0.9]}, {"ece": [0.045, 0.045]}, {"nll": [0.29, 0.29]}],
-    ids=["accuracy", "ece", "nll"],
-)
-def test_nothing_is_claimed_when_one_condition_fails(change):
-    loser = RANK1 | {"metrics": RANK1["metrics"] | change}
-    assert answers(PLAIN, DROPOUT, loser, ENSEMBLE)["Which method to choose?"].startswith("No method at up to 1.2×")
+    ("auroc", "count", "word"),
+    [(0.5, 400, "at chance"), (0.53, 400, "at chance"), (0.55, 400, None), (0.45, 400, "below chance"),
+     (0.55, 40, "at chance"), (0.45, None, "below chance"), (0.51, None, None)],
+)  # fmt: skip
+def test_chance_depends_on_how_many_examples_there_are(auroc, count, word):
+    content = {"methods": [PLAIN | {"ood": {"auroc": [auroc]}}], "examples": {"test": count, "ood": count}}
+    comparison = parse(content)
+    assert comparison.chance(comparison.entries[0], "auroc") == word
 
 
-def test_a_large_method_is_not_chosen_as_small():
-    large = RANK1 | {"overhead": 1.21}
-    assert answers(PLAIN, DROPOUT, large)["Which method to choose?"].startswith("No method at up to 1.2×")
+def test_nobody_recognises_unfamiliar_inputs():
+    blind = [m | {"ood": {"name": "letters", "auroc": [0.5 - 0.01 * i]}} for i, m in enumerate((PLAIN, RANK1))]
+    answer = answers(*blind, data="digits")["Which recognises unfamiliar inputs?"]
+    assert answer.startswith("None: no method's entropy tells letters from digits better than chance")
 
 
-def test_a_lead_within_the_noise_is_said_to_be():
-    noisy = RANK1 | {"metrics": RANK1["metrics"] | {"nll": [0.1, 0.4]}}
-    answer = answers(PLAIN, DROPOUT, noisy)["Which method to choose?"]
-    assert (
-        "Its lead over the plain network in NLL and over Mc_Dropout in NLL is within one standard deviation" in answer
+def test_a_network_that_learned_nothing_is_not_chosen():
+    found = answers(PLAIN, RANK1, guess={"nll": 0.15}, paired=apart(among=("rank1", "plain")))
+    assert found[CHOICE] == (
+        "None yet: no method has a better NLL than a constant guess, which gets 0.1500. Train longer, or check the "
+        "data."
     )
 
 
-def test_a_baseline_without_numbers_is_not_said_to_be_beaten():
-    empty = {"name": "mc_dropout", "title": "MC dropout"}
-    assert "MC dropout" not in answers(PLAIN, empty, RANK1)["Which method to choose?"]
-
-
-def test_noise_between_methods():
-    twin = method("emp", nll=[0.19, 0.17])
-    near = method("ecmp", nll=[0.18, 0.19])
-    assert answers(twin, near)["How sure is this?"].startswith(
-        "Over 2 seeds, Ecmp is within one standard deviation of Emp"
-    )
-    assert "one seed" in answers(PLAIN, RANK1, seeds=[0])["How sure is this?"]
-
-
-def test_corruption_and_unfamiliar_inputs():
-    plain = PLAIN | {"corrupted": {"5": {"nll": [2.0]}}, "ood": {"name": "letters", "auroc": [0.8]}}
-    rank1 = RANK1 | {"corrupted": {"5": {"nll": [1.0]}}, "ood": {"name": "letters", "auroc": [0.9]}}
-    found = answers(plain, rank1, data="digits")
-    assert found["Which holds up on corrupted data?"] == (
-        "At severity 5, Rank1 has the best NLL, 1.000, against 2.000 for the plain network."
-    )
-    assert found["Which recognises unfamiliar inputs?"] == (
-        "Rank1 tells letters from digits best by its entropy: AUROC 90.00\u00a0%, against 80.00\u00a0% for the plain "
-        "network."
+def test_corruption():
+    plain, rank1 = (m | {"corrupted": {"5": {"nll": [v]}}} for m, v in ((PLAIN, 2.0), (RANK1, 1.0)))
+    assert answers(plain, rank1)["Which holds up on corrupted data?"] == (
+        "At severity 5 (300 examples), Rank1 has the best NLL, 1.000, against 2.000 for the plain network. This was "
+        "not tested for chance."
     )
 
 
@@ -90,6 +162,8 @@ def test_regression_speaks_of_densities_and_coverage():
     text = " ".join(finding.answer for finding in summarise(comparison))
     assert "LPD" in text and "closest to the nominal 95\u00a0%" in text
     assert "NLL" not in text
+    # 1.96 standard errors of a share of 95 % among 359.
+    assert "With 359 test examples, 2.3 points either way is within chance." in text
 
 
 def test_failed_methods_are_not_chosen():

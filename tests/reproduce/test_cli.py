@@ -62,6 +62,15 @@ def test_a_result_that_falls_short_is_a_result(run, only):
     assert "no   the first" in out and "verdict: falls short: it is not below" in out
 
 
+def test_a_smoke_run_is_not_judged(run, only):
+    only(make_recipe())
+    code, out, _ = run("vn-toy", "--preset", "smoke", "--device", "cpu")
+    assert code == 0 and "verdict: not judged: a smoke run shows that everything runs" in out
+    assert "falls short" not in out and "the first is below the limit" not in out
+    _, out, _ = run("vn-toy", "--preset", "smoke", "--json")
+    assert json.loads(out)[0]["verdict"] == "not judged"
+
+
 def test_patterns_choose_several(run, only):
     only(make_recipe("vn-kl"), make_recipe("vn-toy"), make_recipe("kt-snr"))
     _, out, _ = run("vn-*", "vn-kl", "--json")

@@ -52,7 +52,7 @@ def test_a_result_on_generated_data_says_so_beside_its_verdict(tmp_path):
     execute(make_recipe(measure=measure), preset="smoke", work=tmp_path / "work", out=tmp_path)
     execute(make_recipe("vn-kl"), work=tmp_path / "work", out=tmp_path)
     page = results_page(tmp_path, "")
-    assert "**Falls short:** it is not below. **On generated data,**" in page and page.count("On generated data") == 1
+    assert "**Not judged:** a smoke run. **On generated data,**" in page and page.count("On generated data") == 1
 
 
 def test_what_no_paper_shows_stands_apart(tmp_path):
@@ -77,4 +77,4 @@ def test_other_files_are_left_out(tmp_path):
     (tmp_path / "compare-digits.json").write_text("{}")
     (tmp_path / "vn-toy.json").write_text('{"verdict": "holds", "preset": "short", "date": "", "gap": ""}')
     page = results_page(tmp_path, "")
-    assert page.startswith("## Without a result so far") and page.count("\n| `") == len(LEDGER) + len(BEYOND)
+    assert page.startswith("## No result yet") and page.count("\n| `") == len(LEDGER) + len(BEYOND)

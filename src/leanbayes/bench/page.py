@@ -42,8 +42,9 @@ def bounds_table() -> str:
     ]
     text = (
         f"They are stated for {NETWORKS['resnet18'].title} in bfloat16 on a GPU, steps of {BATCH} and predictions of "
-        f"{ROWS} rows. Captured steps of larger networks are to stay near the plain network, too: {', '.join(large)}. "
-        f"Libraries of the same posterior family are to take at least {PEER:g} times as long as ours."
+        f"{ROWS} rows. Captured steps of larger networks should stay close to the plain network as well: "
+        f"{', '.join(large)}. "
+        f"Other libraries of the same posterior family should take at least {PEER:g} times as long as ours."
     )
     return "\n".join([*lines, "", text])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ def apply_config(parser: argparse.ArgumentParser, words: list[str]) -> None:
     values = {str(name).replace("-", "_"): value for name, value in _read(Path(path)).items()}
     for name, value in values.items():
         if name not in actions:
-            known = ", ".join(sorted(actions))
-            raise UsageError(f"{path} has a setting {name!r} that this command does not have; it has {known}")
+            near = difflib.get_close_matches(name, actions, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(actions))}"
+            raise UsageError(f"{path} has a setting {name!r} that this command does not have; {hint}")
         actions[name].default = _converted(actions[name], value, path)
         actions[name].required = False
         if not actions[name].option_strings:
@@ -79,7 +81,9 @@ def _converted(action: argparse.Action, value: Any, path: str) -> Any:
     kind = action.type if callable(action.type) else str
     try:
         read = [kind(str(item)) for item in items]
-    except (ValueError, argparse.ArgumentTypeError):
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"{action.dest} in {path} cannot be {value!r}: it {error}") from None
+    except ValueError:
         raise UsageError(f"{action.dest} in {path} cannot be {value!r}") from None
     for item in read:
         if action.choices is not None and item not in action.choices:

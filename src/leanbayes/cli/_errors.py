@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import re
+import shlex
+from typing import Any
 
 # What the library calls an argument, and how it is written on the command line.
 _SPELLINGS = (
-    (re.compile(r"\b(categories|drop)=\['([^']*)'\]"), r"--\1 '\2'"),
-    (re.compile(r"\b(missing|task|target|normalise)='(\w+)'"), r"--\1 \2"),
+    (re.compile(r"\b(categories|numbers|drop|na)=\[('[^\]]*')\],?"), lambda found: _flag(found[1], found[2])),
+    (
+        re.compile(r"\b(missing|task|target|normalise|class_weight)='([^']*)',?"),
+        lambda found: _flag(found[1], found[2]),
+    ),
+    (re.compile(r"\bheader=False"), "--no-header"),
     (re.compile(r"\b(resume|download|augment)=True"), r"--\1"),
     (re.compile(r"\binclude_seen=True"), "--include-seen"),
     (re.compile(r"\b(split|limit|size|classes)=(\d+)"), r"--\1 \2"),
     (re.compile(r"\b(test|valid)=(0?\.\d+)"), r"--\1 \2"),
 )
+
+
+def _flag(name: str, values: str) -> str:
+    """An option with its values, quoted where a shell needs it."""
+    words = re.findall(r"'([^']*)'", values) or [values]
+    return f"--{name.replace('_', '-')} {shlex.join(words)}"
 
 
 class UsageError(ValueError):
@@ -36,6 +48,25 @@ def spelled(text: str) -> str:
     for pattern, replacement in _SPELLINGS:
         text = pattern.sub(replacement, text)
     return text
+
+
+def command_with(words: list[str], fixes: dict[str, Any]) -> str:
+    """A command with some options of a reader, which stand in the place of those that it had.
+
+    Example:
+        >>> command_with(["compare", "a.csv", "--drop", "b", "--json"], {"drop": ["b", "my id"], "missing": "impute"})
+        "leanbayes compare a.csv --json --drop b 'my id' --missing impute"
+    """
+    kept: list[str] = []
+    skipping = False
+    for word in words:
+        if word.startswith("--"):
+            skipping = word[2:].split("=")[0].replace("-", "_") in fixes
+        if not skipping:
+            kept.append(word)
+    for name, value in fixes.items():
+        kept += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
+    return shlex.join(["leanbayes", *kept])
 
 
 def sentence(error: Exception) -> str:

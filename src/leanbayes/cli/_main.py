@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from leanbayes._version import __version__
 from leanbayes.cli import bench, compare, evaluate, fit, predict, report, reproduce, summary
 from leanbayes.cli._config import apply_config
-from leanbayes.cli._errors import sentence, spelled
+from leanbayes.cli._errors import command_with, sentence, spelled
 
 # In the order of the help.
 _COMMANDS = (compare, fit, evaluate, predict, summary, report, reproduce, bench)
@@ -21,10 +23,28 @@ _INTERRUPTED = 130
 class _Parser(argparse.ArgumentParser):
     """Complains on one line, as all errors do; the sub-commands' parsers are of this kind, too."""
 
+    # Of the sub-command that was named, where one was: what it does not know, the parser above it complains about.
+    chosen: _Parser | None = None
+
     def error(self, message: str) -> NoReturn:
         """Ends with the status of arguments that make no sense."""
-        _complain(f"{' '.join(message.split())}; see {self.prog} --help")
+        parser = self.chosen or self
+        hint = _nearest(message, [flag for action in parser._actions for flag in action.option_strings])
+        _complain(f"{' '.join(message.split())}{hint}; see {parser.prog} --help")
         self.exit(2)
+
+
+def _nearest(message: str, flags: Iterable[str]) -> str:
+    """What was meant by the words that a message complains about, where something is near."""
+    given = re.match(r"unrecognized arguments: (.*)", message)
+    if given is not None:
+        words, known = [word.split("=")[0] for word in given[1].split() if word.startswith("-")], list(flags)
+    elif choice := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+        words, known = [choice[1]], [name.strip(" '") for name in choice[2].split(",")]
+    else:
+        return ""
+    found = [near[0] for word in words if (near := difflib.get_close_matches(word, known, n=1))]
+    return f" (did you mean {' and '.join(dict.fromkeys(found))}?)" if found else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,7 +78,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
-        _complain(sentence(error))
+        fixes = getattr(error, "fixes", None)
+        run = f"; run: {command_with(words, fixes)}" if fixes else ""
+        _complain(sentence(error) + run)
         return 1
 
 
@@ -78,6 +100,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
         sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
         sub.set_defaults(run=module.run, parser=sub)
         if words and words[0] == name:
+            parser.chosen = sub
             apply_config(sub, words[1:])
     return parser.parse_args(words)
 

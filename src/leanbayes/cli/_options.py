@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import difflib
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,8 @@ PRESET_NAMES = (
     "ecmp",
 )
 _READER_OPTIONS = (
-    "target", "task", "categories", "drop", "missing", "separator", "classes", "split", "size", "download",
+    "target", "task", "categories", "numbers", "drop", "missing", "na", "header", "separator", "classes", "split",
+    "size", "download",
 )  # fmt: skip
 
 
@@ -65,6 +68,33 @@ def positive(text: str) -> float:
     return value
 
 
+def method(text: str) -> str:
+    """The name of a preset, or where a method of one's own stands: ``module:attribute``."""
+    if text in PRESET_NAMES or ":" in text:
+        return text
+    near = difflib.get_close_matches(text, PRESET_NAMES, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    names = ", ".join(PRESET_NAMES)
+    raise argparse.ArgumentTypeError(f"must be one of {names}, or your own as module:attribute, not {text!r}{hint}")
+
+
+def methods(text: str) -> str:
+    """The same, or "all"."""
+    return text if text == "all" else method(text)
+
+
+def find_preset(name: str) -> Any:
+    """The preset of a name, or one's own of ``module:attribute``: a method, a preset, or a function that makes one."""
+    from leanbayes.compare import own_preset, preset
+
+    if ":" not in name:
+        return preset(name)
+    # As with `python -m`, modules of the folder that one works in are found.
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    return own_preset(name)
+
+
 def add_data(parser: argparse.ArgumentParser) -> None:
     """The data set and how its files are read."""
     parser.add_argument(
@@ -75,12 +105,23 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("data")
     group.add_argument("--root", help="folder of named data sets (default: LEANBAYES_DATA or ~/.cache/leanbayes)")
     group.add_argument("--download", action="store_true", default=None, help="fetch a public set that is not there")
-    group.add_argument("--target", help="a table's column to predict (default: the last)")
+    group.add_argument("--target", help="a table's column to predict (default: one named so, else the last)")
     group.add_argument("--task", choices=("classification", "binary", "regression"), help="what the target is")
-    group.add_argument("--categories", nargs="+", metavar="COLUMN", help="columns of a table that hold categories")
+    group.add_argument(
+        "--categories", nargs="+", metavar="COLUMN", help="columns to use as categories, also of numbers"
+    )
+    group.add_argument(
+        "--numbers", nargs="+", metavar="COLUMN", help="columns to use as numbers, also if they look like ids"
+    )
     group.add_argument("--drop", nargs="+", metavar="COLUMN", help="columns of a table to leave out")
-    group.add_argument("--missing", choices=("error", "mean", "drop"), help="what to do with missing values")
-    group.add_argument("--separator", help="between the cells of a CSV file")
+    group.add_argument(
+        "--missing",
+        choices=("impute", "mean", "drop", "error"),
+        help="missing values: fill in the mean and flag them, only fill, drop the rows, or stop (default: impute)",
+    )
+    group.add_argument("--na", nargs="+", metavar="TEXT", help="more texts that stand for a missing value")
+    group.add_argument("--no-header", dest="header", action="store_false", default=None, help="the CSV has no names")
+    group.add_argument("--separator", help="between the cells of a CSV file (default: found)")
     group.add_argument("--classes", type=count, help="number of classes of an NPZ file")
     group.add_argument("--split", type=seed, help="which published split of a UCI set")
     group.add_argument("--size", type=count, help="height and width that a folder's images get (default: 224)")
@@ -91,6 +132,9 @@ def add_network(parser: argparse.ArgumentParser) -> None:
     """The network and what it may cost."""
     group = parser.add_argument_group("training")
     group.add_argument("--budget", default="fast", help="'fast', 'normal' or a number of epochs (default: fast)")
+    group.add_argument(
+        "--class-weight", choices=("balanced",), help="count rare classes as much as frequent ones in training"
+    )
     group.add_argument("--batch-size", type=count, help="examples of an optimiser step")
     group.add_argument("--lr", type=positive, help="learning rate at the start (default: 0.002)")
     group.add_argument(
@@ -123,6 +167,14 @@ def add_network(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--resume", action="store_true", help="go on with what the output folder holds")
 
 
+def add_saved(parser: argparse.ArgumentParser, name: str = "checkpoint", metavar: str = "CHECKPOINT") -> None:
+    """A folder that `fit` or `compare` wrote, and which of the methods of a comparison."""
+    parser.add_argument(name, metavar=metavar, help="folder that `fit` or `compare` wrote")
+    parser.add_argument(
+        "--method", metavar="METHOD", help="of a comparison (default: the one that its report recommends)"
+    )
+
+
 def add_common(parser: argparse.ArgumentParser, samples: int | None = 32) -> None:
     """Prediction, device and output."""
     if samples is not None:
@@ -143,13 +195,15 @@ def load_data(options: argparse.Namespace) -> Any:
 
     given = {name: getattr(options, name) for name in _READER_OPTIONS if getattr(options, name, None) is not None}
     dataset = load(options.data, options.root, **given)
-    return dataset if options.limit is None else dataset.limited(options.limit)
+    if options.limit is not None:
+        dataset = dataset.limited(options.limit)
+    return dataset.balanced() if getattr(options, "class_weight", None) is not None else dataset
 
 
 def describe(dataset: Any, screen: Any) -> None:
     """Show what was loaded, and what its reader did."""
     for line in (dataset, *(f"note: {note}" for note in dataset.notes)):
-        screen.print(str(line), markup=False, highlight=False)
+        screen.print(str(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def budget(options: argparse.Namespace, examples: int) -> Any:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 _WIDE = 120
 # What a narrow terminal has no room for.
@@ -29,6 +28,8 @@ _WRITTEN = {
 
 def console(as_json: bool = False) -> Console:
     """Where people read; the standard output belongs to the program that asked for JSON."""
+    from rich.console import Console
+
     stream = sys.stderr if as_json else sys.stdout
     # A file or a pipe has no width of its own, and gets lines that are long enough for every table.
     return Console(file=stream, width=None if stream.isatty() else _WIDE)
@@ -50,32 +51,51 @@ def comparison_table(result: dict[str, Any], width: int = _WIDE) -> Table:
     Returns:
         The table.
     """
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
     seeds = len(result["seeds"])
-    over = "" if seeds == 1 else f", mean of {seeds} seeds"
+    over = ", one seed" if seeds == 1 else f", mean of {seeds} seeds"
+    tested = f"{result['examples']['test']:,} test examples, " if "examples" in result else ""
     narrow = width < _WIDE - 20
     metrics = [name for name in result["metrics"] if not narrow or name not in _FIRST_TO_GO]
     shifted = result["metrics"][1]
-    table = Table(title=f"{result['data']}: {result['samples']} samples per prediction{over}", box=SIMPLE_HEAD)
+    table = Table(title=f"{result['data']}: {tested}{result['samples']} samples per prediction{over}", box=SIMPLE_HEAD)
     table.add_column("method", no_wrap=True)
     last = ["OOD AUROC", "params", "train s"]
     extra = [] if narrow else [f"shifted {_WRITTEN[shifted][0]}", "ms/example"]
     for title in (*(_WRITTEN[name][0] for name in metrics), *last, *extra):
         table.add_column(title, justify="right", no_wrap=True)
     best = {name: _best(result, name) for name in metrics}
+    blind = _blind(result)
     failed = []
     for entry in result["methods"]:
         if entry["status"] == "done":
-            table.add_row(*_row(entry, metrics, best), *(() if narrow else _extra(entry, shifted)))
+            table.add_row(*_row(entry, metrics, best, blind), *(() if narrow else _extra(entry, shifted)))
         else:
             table.add_row(entry["title"], "failed")
             failed.append(f"{entry['title']}: {entry['error']}")
+    if blind:
+        failed.append("* no better than chance (0.5) at telling unfamiliar inputs from test data")
     if failed:
-        table.caption = escape("; ".join(failed))
+        table.caption = escape("\n".join(failed))
     return table
+
+
+def verdict(result: dict[str, Any]) -> str:
+    """What the figures say about the choice of a method; empty where they say nothing."""
+    from leanbayes.report.content import parse
+    from leanbayes.report.summary import summarise
+
+    findings = summarise(parse(result))
+    return "\n".join([findings[0].answer, *(f"- {remark}" for remark in findings[0].more)]) if findings else ""
 
 
 def metric_table(title: str, metrics: dict[str, float]) -> Table:
     """One line per metric."""
+    from rich.table import Table
+
     table = Table("metric", "value", title=title)
     for name, value in metrics.items():
         label, form, _ = _WRITTEN.get(name, (name, "{:.4g}", None))
@@ -90,15 +110,23 @@ def _best(result: dict[str, Any], name: str) -> float | None:
     return better(known) if better is not None and known else None
 
 
-def _row(entry: dict[str, Any], metrics: list[str], best: dict[str, float | None]) -> list[str]:
+def _row(entry: dict[str, Any], metrics: list[str], best: dict[str, float | None], blind: set[str]) -> list[str]:
     cells = [entry["title"]]
     for name in metrics:
         value = _mean(entry["metrics"][name])
         text = "-" if value is None else _WRITTEN[name][1].format(value)
         cells.append(f"[bold]{text}[/bold]" if value is not None and value == best[name] else text)
     auroc = _mean(entry.get("ood", {}).get("auroc"))
-    cells.append("-" if auroc is None else f"{auroc:.3f}")
+    cells.append("-" if auroc is None else f"{auroc:.3f}{'*' if entry['name'] in blind else ''}")
     return [*cells, f"{entry['overhead']:.2f}x", f"{_mean(entry['train_seconds']) or 0:.1f}"]
+
+
+def _blind(result: dict[str, Any]) -> set[str]:
+    """Names of the methods that do not recognise unfamiliar inputs."""
+    from leanbayes.report.content import parse
+
+    comparison = parse(result)
+    return {entry.name for entry in comparison.done if comparison.chance(entry, "auroc")}
 
 
 def _extra(entry: dict[str, Any], shifted: str) -> list[str]:

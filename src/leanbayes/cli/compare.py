@@ -11,7 +11,7 @@ from typing import Any
 
 from leanbayes.cli import _options as shared
 from leanbayes.cli._errors import MethodsFailed
-from leanbayes.cli._tables import comparison_table, console, print_json
+from leanbayes.cli._tables import comparison_table, console, print_json, verdict
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,10 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
         nargs="+",
-        choices=("all", *shared.PRESET_NAMES),
+        type=shared.methods,
         default=["all"],
         metavar="METHOD",
-        help=f"some of {', '.join(shared.PRESET_NAMES)} (default: all)",
+        help=f"some of {', '.join(shared.PRESET_NAMES)}, or your own as module:attribute (default: all)",
     )
     parser.add_argument("--seeds", type=shared.seed, nargs="+", default=[0], help="one network per method and seed")
     parser.add_argument("--ood", help="name or file of data from elsewhere, of the same shape (default: generated)")
@@ -41,7 +41,9 @@ def run(options: argparse.Namespace) -> int:
     from leanbayes.compare import compare
     from leanbayes.data import load
 
-    methods = list(shared.PRESET_NAMES) if "all" in options.method else options.method
+    own = [name for name in options.method if ":" in name]
+    names = [*shared.PRESET_NAMES, *own] if "all" in options.method else options.method
+    methods = [shared.find_preset(name) for name in dict.fromkeys(names)]
 
     def watch(event: str, entry: dict[str, Any]) -> None:
         if event == "start":
@@ -71,6 +73,8 @@ def run(options: argparse.Namespace) -> int:
 
     page = write_report(out)
     screen.print(comparison_table(result, screen.width))
+    screen.print(verdict(result), markup=False, highlight=False)
+    screen.print()
     screen.print(f"figures: {out / 'compare.json'}", markup=False, highlight=False, soft_wrap=True)
     screen.print(f"report:  {page}", markup=False, highlight=False, soft_wrap=True)
     if options.json:

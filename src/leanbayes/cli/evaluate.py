@@ -1,6 +1,6 @@
-"""Measure a saved model on rows that it has not seen: a data set's test part, or a file with targets.
+"""Measure a saved model on rows that it has not seen: those that its training held out, or other data with targets.
 
-For example ``leanbayes evaluate runs/digits digits``.
+For example ``leanbayes evaluate runs/digits``, or ``leanbayes evaluate runs/prices new.csv``.
 """
 
 from __future__ import annotations
@@ -9,13 +9,19 @@ import argparse
 
 from leanbayes.cli import _options as shared
 from leanbayes.cli._errors import spelled
+from leanbayes.cli._saved import find_saved
 from leanbayes.cli._tables import console, metric_table, print_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the arguments."""
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="folder that `fit` or `compare` wrote")
-    parser.add_argument("data", metavar="DATA", help="name of a data set (its test part), or a file with targets")
+    shared.add_saved(parser)
+    parser.add_argument(
+        "data",
+        nargs="?",
+        metavar="DATA",
+        help="name of a data set (its test part), or a file with targets (default: what its training held out)",
+    )
     parser.add_argument("--root", help="folder of named data sets")
     parser.add_argument(
         "--split", type=shared.seed, help="which published split of a UCI set (default: that of the training)"
@@ -28,24 +34,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Do it."""
+    found = find_saved(options.checkpoint, options.method)
     from leanbayes.compare import load_checkpoint, unseen_rows
     from leanbayes.compare.measure import measure, predict_all
 
-    saved = load_checkpoint(options.checkpoint, shared.device_of(options))
+    saved = load_checkpoint(found.folder, shared.device_of(options))
     rows = unseen_rows(saved, options.data, options.root, split=options.split, include_seen=options.include_seen)
     x, y = rows.part.tensor(), rows.part.y
     scale = saved.schema.normalisation
     target_std = 1.0 if scale.targets is None else scale.targets.std[0]
     prediction = predict_all(saved.model, scale(x), options.samples, saved.likelihood)
     metrics = measure(prediction, scale.scale_targets(y), target_std)
-    notes = [spelled(note) for note in rows.notes]
+    notes = [*found.notes, *map(spelled, rows.notes)]
+    data = options.data or saved.about.get("data", "its data")
     if options.json:
-        about = {"checkpoint": options.checkpoint, "data": options.data, "samples": prediction.samples}
+        about = {"checkpoint": str(found.folder), "data": data, "samples": prediction.samples}
         counts = {"examples": len(y), "seen_in_training": rows.seen, "left_out": rows.left_out}
         print_json({**about, **counts, "notes": notes, "metrics": metrics})
         return 0
     screen = console()
-    screen.print(metric_table(f"{options.data}: {len(y)} examples", metrics))
+    screen.print(metric_table(f"{data}: {len(y)} examples", metrics))
     for note in notes:
         screen.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
     return 0

@@ -17,10 +17,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_network(parser)
     parser.add_argument(
         "--method",
-        choices=shared.PRESET_NAMES,
+        type=shared.method,
         default="rank1",
         metavar="METHOD",
-        help=f"one of {', '.join(shared.PRESET_NAMES)} (default: rank1)",
+        help=f"one of {', '.join(shared.PRESET_NAMES)}, or your own as module:attribute (default: rank1)",
     )
     parser.add_argument("--seeds", type=shared.seed, default=0, metavar="SEED", help="seed of the network (default: 0)")
     parser.add_argument("--out", help="output folder (default: runs/fit-DATA-TIME)")
@@ -33,13 +33,13 @@ def run(options: argparse.Namespace) -> int:
     screen = console(options.json)
     device = shared.device_of(options)
     dataset = shared.load_data(options)
-    from leanbayes.compare import Seen, preset, save_checkpoint, train
+    from leanbayes.compare import Seen, save_checkpoint, train
     from leanbayes.compare.measure import measure, predict_all
     from leanbayes.compare.threads import suitable_threads
     from leanbayes.compare.train import choose_augmentation, make_model
 
     shared.describe(dataset, screen)
-    method = preset(options.method).suited(dataset.inputs)
+    method = shared.find_preset(options.method).suited(dataset.inputs)
     config = shared.budget(options, len(dataset.train)).config(method, options.seeds, device)
     varying = options.heteroscedastic
     model = make_model(dataset, method, options.seeds, options.model, options.hidden, varying)

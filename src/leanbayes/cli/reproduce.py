@@ -193,7 +193,7 @@ def _show(screen: Any, result: dict[str, Any], options: argparse.Namespace) -> N
 
     from leanbayes.reproduce.execute import can_draw
     from leanbayes.reproduce.plan import result_folder
-    from leanbayes.reproduce.result import published, spread
+    from leanbayes.reproduce.result import NOT_JUDGED, published, spread
 
     table = Table("what", "metric", box=SIMPLE_HEAD)
     for title in ("published", "measured", "seeds"):
@@ -202,11 +202,14 @@ def _show(screen: Any, result: dict[str, Any], options: argparse.Namespace) -> N
         cells = (row["name"], row["metric"], published(row["published"]), spread(row["measured"]))
         table.add_row(*map(escape, cells), str(len(row["measured"])))
     screen.print(table)
-    for check in result["checks"]:
+    judged = result["verdict"] != NOT_JUDGED
+    for check in result["checks"] if judged else ():
         screen.print(f"{'yes' if check['holds'] else 'no ':3}  {check['text']}", markup=False, highlight=False)
     for note in result["notes"]:
         screen.print(f"note: {note}", markup=False, highlight=False)
     gap = f": {result['gap']}" if result["gap"] else ""
+    if not judged:
+        gap = ": a smoke run shows that everything runs; --preset short or paper judges the result"
     screen.print(f"verdict: {result['verdict']}{gap}", markup=False, highlight=False)
     path = result_folder(options.preset, options.work, options.out) / f"{result['id']}.json"
     drawn = "" if can_draw() else "; install matplotlib for the picture"

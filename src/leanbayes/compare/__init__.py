@@ -2,7 +2,7 @@
 
 from leanbayes.compare.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from leanbayes.compare.networks import default_network
-from leanbayes.compare.presets import PRESETS, Preset, preset
+from leanbayes.compare.presets import PRESETS, Preset, own_preset, preset
 from leanbayes.compare.run import compare
 from leanbayes.compare.seen import Seen
 from leanbayes.compare.train import Budget, train
@@ -18,6 +18,7 @@ __all__ = [
     "compare",
     "default_network",
     "load_checkpoint",
+    "own_preset",
     "preset",
     "save_checkpoint",
     "train",

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from leanbayes._predict import predict
 from leanbayes._prediction import Prediction
+from leanbayes.compare.intervals import calibration, intervals
+from leanbayes.compare.losses import example_losses
 from leanbayes.compare.shifts import Evaluation
 from leanbayes.metrics import functional as F
 from leanbayes.objectives.likelihoods import Categorical, Gaussian, Likelihood
@@ -79,21 +81,23 @@ def measure_model(
     likelihood: Likelihood,
     data: Evaluation,
     samples: int | Literal["auto"],
+    target_mean: float,
     target_std: float,
     names: tuple[str, ...],
-) -> dict[str, Any]:
-    """All figures of one model, as plain values.
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """All figures of one model.
 
     Args:
         model: The trained model.
         likelihood: How its outputs are read.
         data: What to measure on.
         samples: Of every prediction, as `predict` takes them.
+        target_mean: What 0 is for the targets in the data.
         target_std: What one unit of the targets is in the data.
         names: Of the classes.
 
     Returns:
-        The parts of one method's entry that come from one seed.
+        The parts of one method's entry that come from one seed, as plain values, and the losses of each example.
     """
     prediction = predict_all(model, data.x, samples, likelihood)
     found: dict[str, Any] = {
@@ -110,7 +114,37 @@ def measure_model(
         found["reliability"] = _reliability(prediction, data.y)
         if data.images is not None:
             found["examples"] = _examples(prediction, data.y, data.images, names)
-    return found
+    if isinstance(likelihood, Gaussian):
+        found["calibration"] = calibration(prediction, data.y)
+        found["intervals"] = intervals(prediction, data.y, LEVEL, target_mean, target_std)
+    return found, example_losses(prediction, data.y, target_std)
+
+
+def constant_guess(train: Tensor, y: Tensor, classes: int, target_std: float = 1.0) -> dict[str, float]:
+    """The figures of a guess that looks at no input: the classes' shares, or mean and spread, of the training targets.
+
+    A method that does no better has learned nothing.
+
+    Args:
+        train: Targets of the training part, as the network is fitted to them.
+        y: Those of the test examples.
+        classes: Their number, 0 for real targets.
+        target_std: What one unit of the targets is in the data.
+
+    Returns:
+        One number per metric that such a guess has a meaningful value of.
+    """
+    if classes:
+        counts = torch.bincount(train.long().flatten(), minlength=classes).double() + 0.5
+        guess = Prediction((counts / counts.sum()).log().float().expand(1, len(y), classes), Categorical())
+        names = ("accuracy", "nll", "brier")
+    else:
+        values = train.double().flatten()
+        variance = max(float(values.var(correction=0)), 1e-12)
+        guess = Prediction(values.mean().float().expand(1, len(y), 1), Gaussian(1 / variance))
+        names = ("rmse", "lpd")
+    found = measure(guess, y, target_std)
+    return {name: found[name] for name in names}
 
 
 def _milliseconds(model: nn.Module, x: Tensor, samples: int | Literal["auto"], likelihood: Likelihood) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,6 +119,43 @@ def preset(name: str) -> Preset:
     if name not in PRESETS:
         raise ValueError(f"there is no method {name!r}; the methods are {', '.join(PRESETS)}")
     return PRESETS[name]
+
+
+def own_preset(name: str) -> Preset:
+    """A preset of one's own by the place where it stands.
+
+    Args:
+        name: ``module:attribute``, of a method (such as ``lb.Rank1(components=8)``), a preset, or a function without
+            arguments that returns one of them. A method is trained with the settings of a preset that names none.
+
+    Example:
+        >>> own_preset("leanbayes:KTied").method
+        KTied(...)
+    """
+    where, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{where}.".startswith(f"{error.name}."):
+            raise
+        raise ValueError(
+            f"there is no module {where!r} for the method {name!r}; is its folder the current one?"
+        ) from None
+    value = getattr(module, attribute, None)
+    if isinstance(value, Preset):
+        return value
+    if callable(value):  # a class, too
+        value = value()
+    if isinstance(value, Preset):
+        return value
+    if isinstance(value, Method):
+        # Results stand in a folder of this name, which no preset shares.
+        return Preset(f"own-{attribute}" if attribute in PRESETS else attribute, attribute, value)
+    known = ", ".join(n for n in vars(module) if not n.startswith("_")) if value is None else ""
+    raise ValueError(
+        f"{name!r} is no method, preset, or function that returns one"
+        + (f"; {where} has {known or 'nothing'}" if known else f", but {value!r}")
+    )
 
 
 def presets(names: Sequence[str] | None = None) -> list[Preset]:

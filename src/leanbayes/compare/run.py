@@ -15,7 +15,8 @@ from torch import nn
 from leanbayes._machine import device_name, versions
 from leanbayes._summary import summary
 from leanbayes.compare.checkpoint import as_json, finite, read_json, save_checkpoint, write_json
-from leanbayes.compare.measure import LEVEL, measure_model, metric_names
+from leanbayes.compare.losses import paired_tests, write_losses
+from leanbayes.compare.measure import LEVEL, constant_guess, measure_model, metric_names
 from leanbayes.compare.presets import Preset, preset
 from leanbayes.compare.presets import presets as presets_of
 from leanbayes.compare.seen import Seen, fingerprint, identity
@@ -36,7 +37,9 @@ _FIXED = (
 )  # fmt: skip
 _PER_SEED = ("train_seconds", "predict_ms_per_example")
 # From the first seed alone: pictures of one network.
-_FIRST_SEED = ("train_how", "best_epoch", "reliability", "entropy", "history", "examples")
+_FIRST_SEED = (
+    "train_how", "best_epoch", "reliability", "calibration", "intervals", "entropy", "history", "examples",
+)  # fmt: skip
 _HISTORY = ("epoch", "loss", "nll", "kl", "valid_nll")
 
 Watcher = Callable[[str, dict[str, Any]], None]
@@ -90,7 +93,8 @@ def compare(
     """Train and measure methods on one data set with one budget.
 
     The result is written after every method, and what a seed took is kept as soon as it is done; a model that was
-    trained stands in ``<out>/<method>/seed<n>``, where `load_checkpoint` finds it. A method that fails is noted with
+    trained stands in ``<out>/<method>/seed<n>``, where `load_checkpoint` finds it, beside the losses of its test
+    examples. A method that fails is noted with
     its reason, and the others go on.
 
     Args:
@@ -153,6 +157,8 @@ def compare(
             job.watch("start", {"name": method.name, "title": method.title})
             entries[method.name] = _entry(job, method, result["settings"])
             result["methods"] = list(entries.values())
+            done = [name for name, entry in entries.items() if entry["status"] == "done"]
+            result["paired"] = paired_tests(folder, done, job.seeds)
             write_json(folder / RESULT, result)
             job.watch("done", entries[method.name])
     return result
@@ -187,9 +193,32 @@ def _header(job: _Job, plain: nn.Module, command: str) -> dict[str, Any]:
         "metrics": list(metric_names(make_likelihood(dataset))),
         "shift": job.evaluation.shift,
         "notes": [*dataset.notes, *job.evaluation.notes],
+        "examples": _counts(job),
+        "guess": _guess(job),
         "settings": settings,
         "methods": [],
+        "paired": [],
     }
+
+
+def _counts(job: _Job) -> dict[str, int]:
+    """How many examples the figures stand on."""
+    dataset, shifted = job.dataset, job.evaluation.corrupted
+    counts = {"train": len(dataset.train), "valid": len(dataset.valid), "test": len(job.evaluation.y)}
+    if shifted:
+        counts["corrupted"] = len(next(iter(shifted.values()))[1])
+    return counts if job.evaluation.ood is None else counts | {"ood": len(job.evaluation.ood)}
+
+
+def _guess(job: _Job) -> dict[str, float]:
+    targets = job.dataset.normalisation.scale_targets(job.dataset.train.y)
+    return constant_guess(targets, job.evaluation.y, job.dataset.classes or 0, _target_scale(job)[1])
+
+
+def _target_scale(job: _Job) -> tuple[float, float]:
+    """What 0 and one unit of the targets are in the data."""
+    scale = job.dataset.normalisation.targets
+    return (0.0, 1.0) if scale is None else (scale.mean[0], scale.std[0])
 
 
 def _earlier(path: Path, result: dict[str, Any], resume: bool) -> list[dict[str, Any]]:
@@ -262,15 +291,16 @@ def _seed(job: _Job, method: Preset, seed: int, settings: dict[str, Any]) -> dic
         "best_epoch": history.best.get("epoch", len(history)),
         "history": [{name: record[name] for name in _HISTORY if name in record} for record in history.records],
     }
-    scale = job.dataset.normalisation.targets
-    target_std = 1.0 if scale is None else scale.std[0]
     model.eval()
-    run |= measure_model(model, likelihood, job.evaluation, job.samples, target_std, job.dataset.class_names)
-    run = finite(run)
+    figures, losses = measure_model(
+        model, likelihood, job.evaluation, job.samples, *_target_scale(job), job.dataset.class_names
+    )
+    run = finite(run | figures)
     save_checkpoint(
         folder, model, likelihood, job.dataset.schema, data=job.dataset.name, method=method.name, seed=seed,
         samples=job.samples, augment=settings["augment"], seen=job.seen,
     )  # fmt: skip
+    write_losses(folder, losses)
     write_json(folder / _SEED_RESULT, run)
     # The model is saved; what training needed to go on is not needed any more.
     for name in (LAST, BEST, START):

@@ -79,4 +79,5 @@ def identity(dataset: Dataset) -> dict[str, Any]:
     """What tells the rows of a run from others, as `fit` takes it: plain values by name, the fingerprint last."""
     origin = dataset.origin
     how = {} if origin is None else {**origin.options, "limit": origin.limit}
-    return {"data": dataset.name, **how, ROWS: fingerprint(dataset)}
+    weight = "balanced" if dataset.class_weights else None
+    return {"data": dataset.name, **how, "class_weight": weight, ROWS: fingerprint(dataset)}

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from leanbayes._sampling import SeededRandom
@@ -221,7 +222,10 @@ def _parts(dataset: Dataset, config: TrainConfig) -> dict[str, Any]:
 
 
 def _examples(dataset: Dataset, name: Any, config: TrainConfig) -> Any:
-    """Tensors where the inputs are in memory, else batches that are read as they are needed."""
+    """Tensors where the inputs are in memory, with the weights of their classes, else batches read as needed."""
     if isinstance(dataset.part(name).x, Tensor):
-        return dataset.ready(name)
+        x, y = dataset.ready(name)
+        return (x, y, torch.tensor(dataset.class_weights)[y]) if dataset.class_weights else (x, y)
+    if dataset.class_weights:
+        raise ValueError(f"class weights need examples in memory, and those of {dataset.name} are read as needed")
     return dataset.batches(name, config.batch_size, shuffle=name == "train", seed=config.seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from leanbayes.compare.checkpoint import Checkpoint
 from leanbayes.compare.seen import Seen, fingerprint
-from leanbayes.data import Dataset, Part, Schema, load, read_new
+from leanbayes.data import Dataset, Part, Schema, load, read_rows
 from leanbayes.data._registry import named
 
 
@@ -34,7 +34,7 @@ class Unseen:
 
 def unseen_rows(
     saved: Checkpoint,
-    data: str | os.PathLike[str],
+    data: str | os.PathLike[str] | None = None,
     root: str | os.PathLike[str] | None = None,
     *,
     split: int | None = None,
@@ -48,7 +48,7 @@ def unseen_rows(
 
     Args:
         saved: The model.
-        data: Name of a data set, or a file or folder with targets.
+        data: Name of a data set, or a file or folder with targets; what the model was trained on where None.
         root: Where named sets lie, see `load`.
         split: Which published split; that of the training where None.
         include_seen: Whether rows that the training has seen stay: the whole file, or the whole test part.
@@ -59,24 +59,42 @@ def unseen_rows(
     Raises:
         ValueError: If no row is left, the data do not fit the model, or they have no targets.
     """
+    data, root = _trained_on(saved, root) if data is None else (data, root)
     path = Path(data).expanduser()
     name = None if path.is_file() else named(data)
     if name is None and not path.exists():
         load(data, root)  # says which there are
     if name is None and split is not None:
         raise ValueError(f"split={split} chooses a published split of a UCI set, and {data} is none; leave it out")
+    others, notes = 0, ()
     if name is not None:
         dataset, own = _named(saved, name, data, root, split)
-        part, others = dataset.test, 0
+        part = dataset.test
     else:
         dataset = _read_again(saved, path)
         own = dataset is not None and not include_seen and _is_of(saved.seen, dataset)
         if dataset is not None and own:
             part, others = dataset.test, len(dataset.train) + len(dataset.valid)
         else:
-            part, others = _everything(saved, path, dataset), 0
+            part, notes = _everything(saved, path, dataset)
     part = Part(part.tensor(), part.y)
-    return _test_part(saved, data, part, others) if own else _without_seen(saved, data, part, include_seen)
+    found = _test_part(saved, data, part, others) if own else _without_seen(saved, data, part, include_seen)
+    return replace(found, notes=(*notes, *found.notes))
+
+
+def _trained_on(saved: Checkpoint, root: Any) -> tuple[str, Any]:
+    """Name or path of the data that a model was trained on, and where named sets lie."""
+    origin = None if saved.seen is None else saved.seen.origin
+    if origin is None or (origin.name is None and origin.path is None):
+        raise ValueError("the model does not say what it was trained on; name data with targets to measure it on")
+    if origin.name is not None:
+        return origin.name, origin.path if root is None else root
+    assert origin.path is not None
+    if not Path(origin.path).exists():
+        raise FileNotFoundError(
+            f"the model was trained on {origin.path}, which is gone; name data with targets to measure it on"
+        )
+    return origin.path, root
 
 
 def _options(saved: Checkpoint, name: str | None) -> dict[str, Any] | None:
@@ -111,8 +129,8 @@ def _is_of(seen: Seen | None, dataset: Dataset) -> bool:
     return fingerprint(dataset if limit is None else dataset.limited(limit)) == seen.rows
 
 
-def _everything(saved: Checkpoint, path: Path, again: Dataset | None) -> Part:
-    """All rows of a file, and of a folder those of its test part or, where it has none, all.
+def _everything(saved: Checkpoint, path: Path, again: Dataset | None) -> tuple[Part, tuple[str, ...]]:
+    """All rows of a file with targets, and of a folder those of its test part or, where it has none, all; and notes.
 
     Args:
         saved: The model.
@@ -121,10 +139,10 @@ def _everything(saved: Checkpoint, path: Path, again: Dataset | None) -> Part:
     """
     schema = saved.schema
     if not path.is_dir():
-        x, y = read_new(path, schema)
-        if y is None:
+        rows = read_rows(path, schema, targets="needed")
+        if rows.y is None:
             raise ValueError(f"{path} has no targets to measure against; use `leanbayes predict` without them")
-        return Part(x, y)
+        return Part(rows.x, rows.y), rows.notes
     if again is not None and again.origin is not None:
         options = again.origin.options
     else:  # images get the size that the network takes
@@ -132,7 +150,7 @@ def _everything(saved: Checkpoint, path: Path, again: Dataset | None) -> Part:
     whole: dict[str, Any] = {**options, "valid": 0, "test": 0}
     dataset = load(path, **whole)
     _check_fits(dataset, schema, path)
-    return dataset.test if len(dataset.test) else dataset.train
+    return (dataset.test if len(dataset.test) else dataset.train), ()
 
 
 def _check_fits(dataset: Dataset, schema: Schema, data: Any) -> None:

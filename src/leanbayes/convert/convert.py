@@ -11,6 +11,7 @@ from torch import nn
 from leanbayes._sampling import FrameCloser, FrameOpener
 from leanbayes.convert.calls import called_once
 from leanbayes.convert.converters import find_converter
+from leanbayes.convert.pretrained import take_over_saving
 from leanbayes.convert.references import Replacement
 from leanbayes.convert.rules import Plan, Unit, make_plan
 from leanbayes.groups import ComponentGroup
@@ -85,6 +86,7 @@ def open_passes(root: nn.Module, report: Report) -> nn.Module:
     root.register_forward_pre_hook(FrameOpener(), prepend=True, with_kwargs=True)
     root.register_forward_hook(FrameCloser(), always_call=True)
     root.leanbayes_report = report  # pyright: ignore[reportArgumentType]
+    take_over_saving(root)
     return root
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from leanbayes._sampling import Frame, FrameCloser, FrameOpener, Sampling, Stream, using
 from leanbayes.convert.convert import restore_fast_paths
+from leanbayes.convert.pretrained import give_back_saving
 from leanbayes.convert.references import Replacement
 from leanbayes.nn._base import Converted, ConvertedLayer
 from leanbayes.parameter import RandomParameter
@@ -88,6 +89,7 @@ def _remove_traces(model: nn.Module) -> None:
                     module._forward_hooks_always_called.pop(key, None)
         if hasattr(module, "leanbayes_report"):
             del module.leanbayes_report
+    give_back_saving(model)
 
 
 def _check_components_agree(model: nn.Module, where: str, how: str) -> None:

@@ -4,9 +4,10 @@ from leanbayes.data import augment, generate
 from leanbayes.data._batches import Batches
 from leanbayes.data._dataset import Column, Dataset, Part, Schema
 from leanbayes.data._files import data_root
-from leanbayes.data._new import read_new
+from leanbayes.data._new import NewRows, read_new, read_rows
 from leanbayes.data._normalise import Affine, Normalisation
 from leanbayes.data._registry import load, names, register, register_family, register_file, register_folder
+from leanbayes.data._roles import TableError
 from leanbayes.data.cifar import read_cifar10, read_cifar100
 from leanbayes.data.digits import read_digits
 from leanbayes.data.download import fetch, obtain
@@ -25,9 +26,11 @@ __all__ = [
     "Column",
     "Dataset",
     "ImageFiles",
+    "NewRows",
     "Normalisation",
     "Part",
     "Schema",
+    "TableError",
     "Variable",
     "augment",
     "data_root",
@@ -46,6 +49,7 @@ __all__ = [
     "read_mimic",
     "read_mnist",
     "read_new",
+    "read_rows",
     "read_table",
     "read_tiny_imagenet_100",
     "read_uci",

@@ -1,146 +1,195 @@
-"""CSV and Parquet files as columns, through pyarrow."""
+"""The cells of CSV and Parquet files, through pyarrow: encodings, separators and missing values are found out here."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from leanbayes.data._extras import need
 
 CSV_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt")
-_SEPARATORS = ",;\t|"
-_MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "#N/A")
+# The later one wins where two fit a file equally well: commas also stand in numbers.
+_SEPARATORS = ",|;\t"
+# Compared without regard to case.
+_MISSING = (
+    "", "na", "n/a", "n.a.", "n. a.", "nan", "null", "none", "#n/a", "#na", "#nv", "<na>", "nil",
+    "k.a.", "k. a.", "-", "--", "?", ".",
+)  # fmt: skip
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+# Bytes and lines that separators are looked for in.
+_SAMPLE, _LINES = 1 << 16, 50
 
 
 @dataclass(frozen=True)
-class RawColumn:
-    """A column of a file.
+class Cells:
+    """A file as it stands, before anything is made of its texts.
 
     Attributes:
-        name: Its name.
-        values: float64 with NaN where a value is missing, or texts with None there.
-        whole: Whether the numbers are whole by their type.
+        columns: Arrays of pyarrow by name, in the order of the file: trimmed texts, or what a Parquet file has.
+        separator: Between the cells of a CSV file, None for Parquet.
+        notes: What was done to read it, one sentence each.
     """
 
-    name: str
-    values: NDArray[Any]
-    whole: bool = False
-
-    @property
-    def is_text(self) -> bool:
-        """Whether it holds texts."""
-        return self.values.dtype == object
-
-    @property
-    def missing(self) -> NDArray[np.bool_]:
-        """Which values are missing."""
-        if self.is_text:
-            return np.array([value is None for value in self.values], dtype=bool)
-        return np.isnan(self.values)
+    columns: dict[str, Any]
+    separator: str | None
+    notes: tuple[str, ...] = ()
 
 
-def read_columns(
-    path: Path, *, separator: str | None = None, header: bool = True, na: Sequence[str] = ()
-) -> list[RawColumn]:
-    """All columns of a CSV, TSV or Parquet file.
+def read_cells(path: Path, *, separator: str | None = None, header: bool = True, na: Sequence[str] = ()) -> Cells:
+    """All cells of a CSV, TSV or Parquet file.
 
     Args:
-        path: The file; CSV may be compressed as ``.gz``.
-        separator: Between the cells of a CSV file; None looks at the first line.
+        path: The file; CSV may be compressed as ``.gz``, and be of UTF-8, UTF-16 with its mark, or Windows-1252.
+        separator: Between the cells of a CSV file; None looks at the first lines.
         header: Whether the first line has the names.
         na: Texts that stand for a missing value, besides the usual ones.
 
     Returns:
-        The columns in the order of the file.
+        The cells.
 
     Raises:
         ValueError: If the file is no such table, in one sentence.
     """
     arrow = need("pyarrow", "tables")
+    notes: list[str] = []
     try:
-        table = _parquet(path) if path.suffix == ".parquet" else _csv(path, separator, header, na)
+        if path.suffix == ".parquet":
+            table, separator = need("pyarrow.parquet", "Parquet files").read_table(path), None
+        else:
+            table, separator = _csv(path, separator, header, notes)
     except arrow.ArrowException as error:
         raise ValueError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}") from None
-    except (UnicodeDecodeError, OSError, EOFError) as error:
+    except (UnicodeDecodeError, OSError, EOFError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read as a table: {error}") from None
     if not table.num_rows or not table.num_columns:
         raise ValueError(f"{path} has no rows; a table with one row per example is needed")
-    repeated = [name for name in table.column_names if table.column_names.count(name) > 1]
-    if repeated:
-        raise ValueError(f"{path} has two columns named {repeated[0]!r}; rename one of them")
-    return [_column(arrow, name, table.column(name)) for name in table.column_names]
+    missing = arrow.array(sorted({*_MISSING, *(text.strip().lower() for text in na)}))
+    names = _distinct(list(table.column_names), notes)
+    columns = {name: _trimmed(arrow, column, missing) for name, column in zip(names, table.columns)}
+    return Cells(_without_last_rows(columns), separator, tuple(notes))
 
 
-def _parquet(path: Path) -> Any:
-    return need("pyarrow.parquet", "Parquet files").read_table(path)
-
-
-def _csv(path: Path, separator: str | None, header: bool, na: Sequence[str]) -> Any:
-    reader = need("pyarrow.csv", "CSV files")
-    line = _first_line(path)
-    if not line.strip():
+def _csv(path: Path, separator: str | None, header: bool, notes: list[str]) -> tuple[Any, str]:
+    arrow, reader = need("pyarrow", "tables"), need("pyarrow.csv", "CSV files")
+    data = _utf8(path, notes)
+    sample = data[:_SAMPLE].decode("utf-8", errors="ignore")
+    first, rest = (*sample.split("\n", 1), "")[:2]
+    skipped = 0
+    # The line by which spreadsheets are told the separator.
+    if first.strip().lower().startswith("sep=") and len(first.strip()) == 5:
+        separator, first, sample, skipped = separator or first.strip()[4], (*rest.split("\n", 1), "")[0], rest, 1
+    if not first.strip():
         raise ValueError(f"{path} is empty or begins with an empty line; its first line should name the columns")
-    separator = separator or _guess_separator(path, line)
-    cells = next(csv.reader(io.StringIO(line), delimiter=separator))
-    if header and all(_is_number(cell) for cell in cells):
+    separator = separator or _guess_separator(path, sample, complete=len(data) <= _SAMPLE)
+    lines = csv.reader(io.StringIO(sample, newline=""), delimiter=separator)
+    names = [cell.strip() for cell in next(lines)]
+    if header and all(map(_is_number, names)):
         raise ValueError(
             f"the first line of {path} holds numbers where names of columns should stand; "
             "add a line of names, or pass header=False"
         )
-    return reader.read_csv(
-        path,
-        read_options=reader.ReadOptions(
-            column_names=None if header else [f"column {number}" for number in range(1, len(cells) + 1)]
-        ),
+    if header:
+        skipped += lines.line_num  # more than one where a name has a line break
+    # pyarrow takes columns of one name, but not one type for each.
+    places = [str(number) for number in range(len(names))]
+    table = reader.read_csv(
+        arrow.BufferReader(data),
+        read_options=reader.ReadOptions(column_names=places, skip_rows=skipped),
         parse_options=reader.ParseOptions(delimiter=separator, newlines_in_values=True),
-        convert_options=reader.ConvertOptions(null_values=[*_MISSING, *na], strings_can_be_null=True),
+        convert_options=reader.ConvertOptions(
+            column_types=dict.fromkeys(places, arrow.string()), strings_can_be_null=False
+        ),
     )
+    return table.rename_columns(names if header else [""] * len(names)), separator
 
 
-def _first_line(path: Path) -> str:
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-        return file.readline()
+def _utf8(path: Path, notes: list[str]) -> bytes:
+    """A file's content in UTF-8 without a byte order mark."""
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        data = gzip.decompress(data)
+    for mark, encoding in _BYTE_ORDER_MARKS:
+        if data.startswith(mark):
+            return data.decode(encoding).encode()
+    try:
+        data.decode("utf-8")
+        return data
+    except UnicodeDecodeError:
+        pass
+    try:
+        text = data.decode("cp1252")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")
+    notes.append(f"{path.name} is not UTF-8 and was read as Windows-1252 (Latin-1)")
+    return text.encode()
 
 
-def _guess_separator(path: Path, line: str) -> str:
+def _guess_separator(path: Path, sample: str, complete: bool) -> str:
+    """The separator that gives the first lines as many cells as the names, and the most of them."""
     if ".tsv" in path.suffixes[-2:]:
         return "\t"
-    return max(_SEPARATORS, key=lambda separator: (line.count(separator), -_SEPARATORS.index(separator)))
+    best, found = (0.0, 0), ","
+    for separator in _SEPARATORS:
+        rows = list(islice(csv.reader(io.StringIO(sample, newline=""), delimiter=separator), _LINES))
+        if len(rows) < _LINES and not complete:
+            rows = rows[:-1]  # cut off by the end of the sample
+        widths = [len(row) for row in rows if row]
+        if len(widths) and widths[0] > 1:
+            score = (round(statistics.fmean(width == widths[0] for width in widths), 2), widths[0])
+            if score >= best:
+                best, found = score, separator
+    return found
+
+
+def _distinct(names: list[str], notes: list[str]) -> list[str]:
+    """Names of which none is empty and no two are equal."""
+    found: list[str] = []
+    for number, name in enumerate(names, 1):
+        name = name.strip() or f"column {number}"
+        fresh, count = name, 1
+        while fresh in found:
+            count += 1
+            fresh = f"{name} ({count})"
+        if fresh != name:
+            notes.append(f"two columns are named {name!r}; the later one is called {fresh!r}")
+        found.append(fresh)
+    return found
+
+
+def _trimmed(arrow: Any, column: Any, missing: Any) -> Any:
+    """Texts without blanks around them and null for those that stand for a missing value; the rest as it is."""
+    compute, types = need("pyarrow.compute", "tables"), arrow.types
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not (types.is_string(column.type) or types.is_large_string(column.type)):
+        return column
+    column = compute.utf8_trim_whitespace(column.cast(arrow.string()))
+    return compute.if_else(compute.is_in(compute.utf8_lower(column), value_set=missing), None, column)
+
+
+def _without_last_rows(columns: dict[str, Any]) -> dict[str, Any]:
+    """Without the empty rows at the end, of which spreadsheets write many."""
+    compute = need("pyarrow.compute", "tables")
+    filled = [compute.index(compute.is_valid(column)[::-1], True).as_py() for column in columns.values()]
+    empty = min((place for place in filled if place >= 0), default=0)
+    return {name: column.slice(0, len(column) - empty) for name, column in columns.items()} if empty else columns
 
 
 def _is_number(cell: str) -> bool:
     try:
-        float(cell)
+        float(cell.strip().replace(",", "."))
     except ValueError:
         return False
     return True
-
-
-def _column(arrow: Any, name: str, values: Any) -> RawColumn:
-    types = arrow.types
-    if types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    kind = values.type
-    if types.is_boolean(kind):
-        values, kind = values.cast(arrow.int8()), arrow.int8()
-    if types.is_null(kind):
-        return RawColumn(name, np.full(len(values), np.nan))
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-        numbers = np.array(values.cast(arrow.float64(), safe=False).to_numpy(), dtype=np.float64)
-        return RawColumn(name, numbers, whole=types.is_integer(kind))
-    return RawColumn(name, _texts([None if v is None else str(v) for v in values.to_pylist()]))
-
-
-def _texts(values: list[str | None]) -> NDArray[Any]:
-    array = np.empty(len(values), object)
-    array[:] = values
-    return array

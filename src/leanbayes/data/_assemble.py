@@ -38,6 +38,7 @@ def assemble(
     vocabulary: Sequence[str] = (),
     missing: str = "error",
     file_options: Mapping[str, Any] | None = None,
+    ids: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> Dataset:
     """Check the targets, hold out what is not there yet, fit the scaling, and put everything together.
@@ -61,6 +62,7 @@ def assemble(
         vocabulary: Words of a text set.
         missing: What became of missing values.
         file_options: How a table's file was read.
+        ids: Columns of a table that name its rows.
         notes: Sentences for the user.
 
     Returns:
@@ -81,7 +83,7 @@ def assemble(
         shape=tuple(shape if shape is not None else train.x[0].shape),
         class_names=tuple(class_names),
         normalisation=Normalisation(
-            _input_scale(train.x, inputs, normalise, columns, missing == "mean", seed),
+            _input_scale(train.x, inputs, normalise, columns, missing in ("mean", "impute"), seed),
             Affine.fit(train.y) if task == "regression" and normalise != "none" else None,
         ),
         columns=tuple(columns),
@@ -89,6 +91,7 @@ def assemble(
         vocabulary=tuple(vocabulary),
         missing=missing,
         file_options=dict(file_options or {}),
+        ids=tuple(ids),
     )
     return Dataset(name, schema, train, valid_part, test, tuple(notes))
 
@@ -118,7 +121,7 @@ def _input_scale(
     if inputs == "image":
         return Affine.fit(_sample(x, seed), axis=1)
     assert isinstance(x, Tensor)
-    keep = [bool(column.categories) for column in columns for _ in range(column.width)]
+    keep = [not scaled for column in columns for scaled in column.scaled]
     return Affine.fit(x, axis=-1, fill=fill, keep=keep)
 
 

@@ -73,22 +73,86 @@ def _subset(x: Rows, index: Tensor) -> Rows:
     return subset(index)
 
 
+ColumnKind = Literal["number", "category", "boolean", "date"]
+
+
 @dataclass(frozen=True)
 class Column:
-    """One column of a table as the network sees it.
+    """One column of a table as the network sees it; all that is learnt of it comes from training rows.
 
     Attributes:
         name: Its name in the file.
-        categories: The values that get one input each, ascending; none for a number.
+        categories: The values that get one input each, ascending; none for other kinds.
+        kind: What it holds; a category where there are categories, else a number, where it is not said.
+        format: How its texts are written, such as "1.234,5" or "%d.%m.%Y"; empty for texts as they are.
+        others: Texts among numbers that stand for a missing value.
+        indicator: Whether the last of its inputs is 1 where the value is missing.
+        parts: The inputs that a date becomes: days since `origin`, and sines and cosines of its cycles.
+        origin: The first date of training, in seconds since 1970.
     """
 
     name: str
     categories: tuple[str, ...] = ()
+    kind: ColumnKind | None = None
+    format: str = ""
+    others: tuple[str, ...] = ()
+    indicator: bool = False
+    parts: tuple[str, ...] = ()
+    origin: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kind is None:
+            object.__setattr__(self, "kind", "category" if self.categories else "number")
+
+    @property
+    def source(self) -> Literal["number", "boolean", "date"]:
+        """What the texts of its `format` stand for; categories that have one are numbers."""
+        return "number" if self.kind is None or self.kind == "category" else self.kind
 
     @property
     def width(self) -> int:
         """How many inputs it becomes."""
-        return len(self.categories) or 1
+        return len(self.features)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """A name for each of its inputs.
+
+        Example:
+            >>> Column("size", indicator=True).features
+            ('size', 'size is missing')
+        """
+        if self.kind == "category":
+            names = tuple(f"{self.name}={value}" for value in self.categories)
+        elif self.kind == "date":
+            names = tuple(f"{self.name}: {part}" for part in self.parts)
+        else:
+            names = (self.name,)
+        return (*names, f"{self.name} is missing") if self.indicator else names
+
+    @property
+    def scaled(self) -> tuple[bool, ...]:
+        """Which of its inputs are scaled: numbers are; what is from -1 to 1 anyway stays."""
+        if self.kind == "category":
+            plain = (False,) * len(self.categories)
+        elif self.kind == "date":
+            plain = tuple(part == "days" for part in self.parts)
+        else:
+            plain = (True,)
+        return (*plain, False) if self.indicator else plain
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; what is as it mostly is, is left out."""
+        found: dict[str, Any] = {"name": self.name, "categories": list(self.categories), "kind": self.kind}
+        found |= {"format": self.format, "others": list(self.others), "indicator": self.indicator}
+        found |= {"parts": list(self.parts), "origin": self.origin}
+        return {name: value for name, value in found.items() if value or name in ("name", "categories")}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Column:
+        """The column that :meth:`to_json` described."""
+        fields: dict[str, Any] = {name: tuple(item) if isinstance(item, list) else item for name, item in value.items()}
+        return cls(**fields)
 
 
 @dataclass(frozen=True)
@@ -104,8 +168,9 @@ class Schema:
         columns: Columns of a table, or the measurements of a time series.
         target: Name of the target's column, where there is one.
         vocabulary: Words of a text set, the most frequent first; word r has the id r + 4.
-        missing: What became of missing values of a table: "error", "mean" or "drop".
+        missing: What became of missing values of a table: "impute", "mean", "drop" or "error".
         file_options: How a table's file was read: separator, header, na.
+        ids: Columns of a table that name its rows; no inputs, but predictions keep them.
     """
 
     task: Task
@@ -118,6 +183,7 @@ class Schema:
     vocabulary: tuple[str, ...] = field(default=(), repr=False)
     missing: str = "error"
     file_options: dict[str, Any] = field(default_factory=dict)
+    ids: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.task not in get_args(Task):
@@ -140,11 +206,12 @@ class Schema:
             "shape": list(self.shape),
             "class_names": list(self.class_names),
             "normalisation": self.normalisation.to_json(),
-            "columns": [{"name": column.name, "categories": list(column.categories)} for column in self.columns],
+            "columns": [column.to_json() for column in self.columns],
             "target": self.target,
             "vocabulary": list(self.vocabulary),
             "missing": self.missing,
             "file_options": self.file_options,
+            "ids": list(self.ids),
         }
 
     @classmethod
@@ -157,11 +224,12 @@ class Schema:
                 shape=tuple(value["shape"]),
                 class_names=tuple(value["class_names"]),
                 normalisation=Normalisation.from_json(value["normalisation"]),
-                columns=tuple(Column(c["name"], tuple(c["categories"])) for c in value["columns"]),
+                columns=tuple(map(Column.from_json, value["columns"])),
                 target=value["target"],
                 vocabulary=tuple(value["vocabulary"]),
                 missing=value["missing"],
                 file_options=dict(value["file_options"]),
+                ids=tuple(value.get("ids", ())),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"the description of the data is damaged ({error!r}); load the data again") from None
@@ -175,11 +243,13 @@ class Origin:
         name: Of the set, None for a file or folder.
         options: Of the reader that decide what is read, also where they were left at their defaults.
         limit: The examples of each part at most, None for all.
+        path: Of the file or folder, or the folder of named sets where one was given; None where that is not known.
     """
 
     name: str | None
     options: dict[str, Any] = field(default_factory=dict)
     limit: int | None = None
+    path: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, repr=False)
@@ -194,6 +264,7 @@ class Dataset:
         test: Examples for the final figures.
         notes: What the reader did that its user should know, one sentence each.
         origin: How it was read, None where `load` did not read it.
+        class_weights: How much an example of each class counts in training; empty where all count alike.
     """
 
     name: str
@@ -203,6 +274,7 @@ class Dataset:
     test: Part
     notes: tuple[str, ...] = ()
     origin: Origin | None = None
+    class_weights: tuple[float, ...] = ()
 
     @property
     def task(self) -> Task:
@@ -254,6 +326,26 @@ class Dataset:
         left = ", ".join(f"{len(part)} of {len(self.part(name))} {name}" for name, part in parts.items())
         origin = None if self.origin is None else replace(self.origin, limit=limit)
         return replace(self, **parts, notes=(*self.notes, f"limited to {left} examples"), origin=origin)
+
+    def balanced(self) -> Dataset:
+        """The same data, with every class counting as much as any other in training.
+
+        An example of class c counts ``N / (C n_c)``, with N training examples, C classes among them and n_c examples of
+        this one. Probabilities are then those of classes that are equally frequent.
+
+        Example:
+            >>> from leanbayes.data import load
+            >>> [round(weight, 2) for weight in load("digits").balanced().class_weights[:3]]
+            [1.01, 0.99, 1.01]
+        """
+        if self.task == "regression":
+            raise ValueError(f"{self.name} is a regression, whose examples have no classes to weight; leave it out")
+        counts = torch.bincount(self.train.y, minlength=self.classes or 0).tolist()
+        known = sum(count > 0 for count in counts)
+        weights = [len(self.train) / (known * count) if count else 0.0 for count in counts]
+        least, most = (f"{chosen(weight for weight in weights if weight):.3g}" for chosen in (min, max))
+        note = f"classes are balanced in training: an example counts from {least} to {most} times"
+        return replace(self, class_weights=tuple(weights), notes=(*self.notes, note))
 
     def ready(self, name: PartName) -> tuple[Tensor, Tensor]:
         """Inputs and targets of a part, in memory and scaled: what the network is fed and fitted to."""

@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from leanbayes.data._arrow import CSV_ENDINGS, RawColumn, read_columns
+from leanbayes.data._arrow import CSV_ENDINGS, Cells, read_cells
 from leanbayes.data._checks import check_targets
-from leanbayes.data._dataset import Schema
-from leanbayes.data._encode import check_finite, check_numeric, encode_columns, number_text
+from leanbayes.data._columns import RawColumn, read_stored
+from leanbayes.data._dataset import Column, Schema
+from leanbayes.data._encode import encode_columns, infinite_row, listed, short, unseen, wrong_values
 from leanbayes.data._files import PathLike
 from leanbayes.data._npz import read_npz
+from leanbayes.data._roles import Problem, raise_all
 from leanbayes.data._text import encode
 from leanbayes.data.folder import ImageFiles, image_paths
 from leanbayes.data.npz import inputs_of
+
+# What the target of new rows is read for: nothing, where it can be, or as the only rows that count.
+IGNORED, OPTIONAL, NEEDED = "ignored", "optional", "needed"
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """New examples as the network takes them, before normalisation.
+
+    Attributes:
+        x: Inputs ``[N, ...]``.
+        y: Targets ``[N]``, None where there are none or they were not asked for.
+        kept: Columns of a table that name its rows, or that were asked for, by name.
+        notes: What a reader of the predictions should know, one sentence each.
+        unseen: How many values of each column are none of its categories.
+    """
+
+    x: Tensor
+    y: Tensor | None = None
+    kept: dict[str, list[Any]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    unseen: dict[str, int] = field(default_factory=dict)
 
 
 def read_new(path: PathLike, schema: Schema) -> tuple[Tensor, Tensor | None]:
@@ -36,6 +64,22 @@ def read_new(path: PathLike, schema: Schema) -> tuple[Tensor, Tensor | None]:
     Raises:
         ValueError: If the file does not fit the schema, in one sentence.
     """
+    rows = read_rows(path, schema)
+    return rows.x, rows.y
+
+
+def read_rows(path: PathLike, schema: Schema, *, targets: str = OPTIONAL, keep: Sequence[str] = ()) -> NewRows:
+    """The same with what else is known of the rows.
+
+    Args:
+        path: The file or folder.
+        schema: Of the training data.
+        targets: "ignored", "optional", or "needed": then rows of a table without a target are left out.
+        keep: Columns of a table to keep besides those that name the rows.
+
+    Returns:
+        The rows.
+    """
     path = Path(path).expanduser()
     images = image_paths(path) if schema.inputs == "image" else []
     if not path.exists():
@@ -43,70 +87,142 @@ def read_new(path: PathLike, schema: Schema) -> tuple[Tensor, Tensor | None]:
     if path.is_dir() and not images:
         raise ValueError(f"{path} is a folder, and holds no images for this network; give a file")
     if images:
-        x, y = ImageFiles(images, schema.shape[-1])[:], None
+        found = NewRows(ImageFiles(images, schema.shape[-1])[:])
     elif path.suffix == ".npz":
-        x, y = _from_arrays(path, schema)
+        found = _from_arrays(path, schema)
     elif schema.inputs == "text" and path.suffix == ".txt":
         lines = path.read_text("utf-8").splitlines()
         if not schema.vocabulary:
             raise ValueError("the network was trained on ids without their words; pass ids in an NPZ file")
-        x, y = encode(lines, schema.vocabulary, schema.shape[0]), None
+        found = NewRows(encode(lines, schema.vocabulary, schema.shape[0]))
     elif schema.inputs == "table" and path.name.lower().endswith((*CSV_ENDINGS, ".parquet")):
-        x, y = _from_table(path, schema)
+        found = _from_table(path, schema, targets, keep)
     else:
         raise ValueError(f"inputs of the kind {schema.inputs!r} are not read from {path.name}; use an NPZ file with x")
-    if tuple(x.shape[1:]) != schema.shape:
-        raise ValueError(f"{path.name} has inputs of shape {tuple(x.shape[1:])}, but the network takes {schema.shape}")
-    if y is not None:
-        check_targets(y, schema.task, len(schema.class_names), path.name)
-    return x, y
+    shape = tuple(found.x.shape[1:])
+    if shape != schema.shape:
+        raise ValueError(f"{path.name} has inputs of shape {shape}, but the network takes {schema.shape}")
+    if found.y is not None:
+        check_targets(found.y, schema.task, len(schema.class_names), path.name)
+    return found
 
 
-def _from_arrays(path: Path, schema: Schema) -> tuple[Tensor, Tensor | None]:
+def _from_arrays(path: Path, schema: Schema) -> NewRows:
     arrays = read_npz(path)
     if "x" not in arrays:
         raise ValueError(f"{path.name} lacks the array 'x'; it holds {', '.join(arrays) or 'nothing'}")
     y = arrays.get("y")
     if y is not None:
         y = y.astype(np.float64 if schema.task == "regression" else np.int64)
-    return inputs_of(arrays["x"], schema.inputs, path.name), None if y is None else torch.from_numpy(y)
+    return NewRows(inputs_of(arrays["x"], schema.inputs, path.name), None if y is None else torch.from_numpy(y))
 
 
-def _from_table(path: Path, schema: Schema) -> tuple[Tensor, Tensor | None]:
+def _from_table(path: Path, schema: Schema, targets: str, keep: Sequence[str]) -> NewRows:
     if not schema.columns:
         raise ValueError(
             f"the network was trained on arrays, which have no names of columns to look for in {path.name}; "
             "use an NPZ file with x"
         )
-    by_name = {column.name: column for column in read_columns(path, **schema.file_options)}
-    if missing := [column.name for column in schema.columns if column.name not in by_name]:
+    cells = read_cells(path, **schema.file_options)
+    if missing := [code.name for code in schema.columns if code.name not in cells.columns]:
         raise ValueError(
             f"{path.name} lacks the columns {', '.join(map(repr, missing))}, which the network was trained on"
         )
-    columns = [by_name[column.name] for column in schema.columns]
+    if absent := [name for name in keep if name not in cells.columns]:
+        raise ValueError(f"{path.name} has no column {absent[0]!r} to keep; it has {listed(list(cells.columns))}")
+    columns = [read_stored(cells, code) for code in schema.columns]
+    raise_all(_problems(columns, schema, path), path.name)
+    notes, counts = _notes(columns, schema, path)
+    x = torch.from_numpy(encode_columns(columns, schema.columns, len(columns[0].values)))
+    names = dict.fromkeys([*(name for name in schema.ids if name in cells.columns), *keep])
+    kept = {name: cells.columns[name].to_pylist() for name in names}
+    found = NewRows(x, None, kept, (*cells.notes, *notes), counts)
+    return found if targets == IGNORED else _with_targets(found, cells, schema, path, targets)
+
+
+def _problems(columns: Sequence[RawColumn], schema: Schema, path: Path) -> list[Problem]:
+    """Columns that do not hold what the training's did."""
+    found = []
     for column, code in zip(columns, schema.columns):
-        if not code.categories:
-            check_numeric(column, path.name, advice=False)
-        if schema.missing != "mean" and column.missing.any():
-            raise ValueError(
-                f"column {column.name!r} of {path.name} misses {int(column.missing.sum())} values, and the network was "
-                "trained without missing='mean'; fill or remove them"
-            )
-    check_finite(columns, path.name)
-    rows = len(columns[0].values)
-    target = by_name.get(schema.target or "")
-    y = None if target is None or target.missing.any() else _targets(target, schema, path)
-    return torch.from_numpy(encode_columns(columns, schema.columns, rows)), y
+        name, wrong = code.name, wrong_values(column)
+        kind = column.format.kind
+        if code.kind != "category" and (kind == "text" or (kind == "date") != (code.kind == "date")):
+            what = {"text": "text", "date": "dates"}.get(kind, "numbers")
+            wanted = {"date": "dates", "boolean": "yes or no"}.get(code.source, "numbers")
+            found.append(Problem(f"column {name!r} of {path.name} holds {what} where training had {wanted}"))
+        elif code.kind in ("number", "date") and wrong:
+            assert column.wrong is not None
+            row = int(column.wrong.argmax()) + 1
+            text = "text" if code.kind == "number" else "no date"
+            found.append(Problem(f"column {name!r} of {path.name} holds {text} ({short(wrong[0])} in row {row})"))
+        elif schema.missing not in ("mean", "impute") and column.missing.any():
+            count = int(column.missing.sum())
+            text = f"column {name!r} of {path.name} misses {count} values, and the network was trained without any"
+            found.append(Problem(text))
+        elif (row := infinite_row(column)) is not None:
+            found.append(Problem(f"column {name!r} of {path.name} holds an infinite number in row {row + 1}"))
+    return found
+
+
+def _notes(columns: Sequence[RawColumn], schema: Schema, path: Path) -> tuple[list[str], dict[str, int]]:
+    """Sentences about what training did not have, and how many values of each column are in no category."""
+    counts: dict[str, int] = {}
+    strange, filled = [], []
+    for column, code in zip(columns, schema.columns):
+        others = unseen(column, code) + (wrong_values(column) if code.kind == "boolean" else [])
+        if others:
+            counts[code.name] = len(others)
+            examples = [short(value) for value, _ in Counter(others).most_common(3)]
+            strange.append(f"{len(others)} in {code.name!r} ({listed(examples)})")
+        gaps = int(column.missing.sum()) - (0 if column.wrong is None else int(column.wrong.sum()))
+        if gaps:
+            unknown = "" if code.indicator or schema.missing == "mean" else ", of which training had none"
+            filled.append(f"{gaps} in {code.name!r}{unknown}")
+    notes = []
+    if strange:
+        notes.append(f"values of {path.name} that are in no category of training: {listed(strange)}")
+    if filled:
+        notes.append(f"missing values of {path.name} were filled as in training: {listed(filled)}")
+    return notes, counts
+
+
+def _with_targets(found: NewRows, cells: Cells, schema: Schema, path: Path, targets: str) -> NewRows:
+    """The same rows with their targets, without those that have none where targets are needed."""
+    if schema.target is None or schema.target not in cells.columns:
+        return found
+    # As texts, classes are compared by their names.
+    code = Column(schema.target, format="1234.5") if schema.task == "regression" or _are_numbers(schema) else None
+    column = read_stored(cells, code or Column(schema.target, kind="category"))
+    known = ~column.missing
+    if wrong := wrong_values(column):
+        raise ValueError(f"the target {column.name!r} of {path.name} holds {wrong[0]!r}, which training did not have")
+    if not known.any() or (not known.all() and targets != NEEDED):
+        return found
+    if not known.all():
+        count = int(column.missing.sum())
+        note = f"{count} of {len(known)} rows of {path.name} were left out, as they have no {column.name!r}"
+        rows = np.flatnonzero(known)
+        kept = {name: [values[row] for row in rows] for name, values in found.kept.items()}
+        found = replace(found, x=found.x[torch.from_numpy(rows)], kept=kept, notes=(*found.notes, note))
+        column = column.take(known)
+    return replace(found, y=_targets(column, schema, path))
+
+
+def _are_numbers(schema: Schema) -> bool:
+    """Whether the names of all classes are numbers, which may be written in more than one way."""
+    try:
+        return all(float(name) == float(name) for name in schema.class_names)
+    except ValueError:
+        return False
 
 
 def _targets(column: RawColumn, schema: Schema, path: Path) -> Tensor:
     if schema.task == "regression":
-        check_numeric(column, path.name, advice=False)
+        if column.is_text:
+            raise ValueError(f"the target {column.name!r} of {path.name} holds text where training had numbers")
         return torch.from_numpy(column.values.astype(np.float64))
     number = {name: position for position, name in enumerate(schema.class_names)}
-    texts: list[str | None] = (
-        column.values.tolist() if column.is_text else [number_text(value) for value in column.values.tolist()]
-    )
+    texts: list[str | None] = column.texts.tolist()
     labels = [number.get(text or "", -1) for text in texts]
     if -1 in labels:
         unknown = texts[labels.index(-1)]

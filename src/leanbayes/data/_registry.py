@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -95,21 +96,33 @@ def load(data: PathLike, root: PathLike | None = None, **options: Any) -> Datase
     """
     name, key = os.fspath(data), named(data)
     if key in _NAMED:
-        return _call(key, _NAMED[key], (data_root(root),), options, key)
+        return _call(key, _NAMED[key], (data_root(root),), options, key, root)
     if key is not None:
         prefix = next(prefix for prefix in _FAMILIES if key.startswith(prefix))
-        return _call(key, _FAMILIES[prefix], (data_root(root), name[len(prefix) :]), options, key)
+        return _call(key, _FAMILIES[prefix], (data_root(root), name[len(prefix) :]), options, key, root)
     path = Path(name).expanduser()
     if path.is_dir():
-        return _call(name, _folder_reader(path), (path,), options)
+        return _call(name, _folder_reader(path), (path,), options, where=path)
     reader = next((reader for ending, reader in _FILES.items() if name.lower().endswith(ending)), None)
-    if reader is None and not path.exists() and not path.suffix:
-        raise ValueError(f"there is no data set named {name!r} and no such file; the names are {', '.join(names())}")
+    if not path.exists() and reader is None and not path.suffix:
+        near = _nearest(name, names())
+        raise ValueError(
+            f"there is no data set named {name!r} and no such file{near}; the names are {', '.join(names())}"
+        )
     if not path.exists():
-        raise FileNotFoundError(f"there is no file {name}; give the path of a file or one of {', '.join(names())}")
+        near = _nearest(str(path), [str(other) for other in path.parent.iterdir()] if path.parent.is_dir() else [])
+        raise FileNotFoundError(
+            f"there is no file {name}{near}; give the path of a file or one of {', '.join(names())}"
+        )
     if reader is None:
         raise ValueError(f"{name} is of no known format; files are read that end in {', '.join(_FILES)}")
-    return _call(name, reader, (path,), options)
+    return _call(name, reader, (path,), options, where=path)
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    """What was probably meant, in brackets; empty where nothing is near."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _folder_reader(path: Path) -> Reader:
@@ -123,7 +136,12 @@ def _folder_reader(path: Path) -> Reader:
 
 
 def _call(
-    name: str, reader: Reader, positional: tuple[Any, ...], options: dict[str, Any], key: str | None = None
+    name: str,
+    reader: Reader,
+    positional: tuple[Any, ...],
+    options: dict[str, Any],
+    key: str | None = None,
+    where: PathLike | None = None,
 ) -> Dataset:
     signature = inspect.signature(reader)
     known = list(signature.parameters)[len(positional) :]
@@ -131,7 +149,8 @@ def _call(
     if unknown:
         raise ValueError(f"data set {name!r} has no option {unknown[0]!r}; its options are {', '.join(known)}")
     defaults = {option: signature.parameters[option].default for option in known}
-    return replace(reader(*positional, **options), origin=Origin(key, _plain(defaults | options)))
+    path = None if where is None else os.path.abspath(os.path.expanduser(where))
+    return replace(reader(*positional, **options), origin=Origin(key, _plain(defaults | options), path=path))
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:

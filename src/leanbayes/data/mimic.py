@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from leanbayes.data._assemble import assemble
 from leanbayes.data._dataset import Column, Dataset, Part
 from leanbayes.data._extras import need
+from leanbayes.data._files import NotComplete
 from leanbayes.data._mimic_variables import VARIABLES, Variable
 from leanbayes.data._registry import register, register_folder
 from leanbayes.data._split import TEST_STREAM, VALID_STREAM, hold_out
 
 CLASSES = ("survived", "died in hospital")
+_TABLES = ("PATIENTS", "ADMISSIONS", "ICUSTAYS", "CHARTEVENTS", "LABEVENTS")
 _SECONDS_PER_HOUR = 3600
 _GET = (
     "the tables come from https://physionet.org/content/mimiciii, for which access is granted, "
@@ -69,13 +71,13 @@ def read_mimic(
     stays = _stays(path, hours, min_age)
     events = [name for name in ("CHARTEVENTS", "LABEVENTS") if _table(path, name) is not None]
     if not events:
-        raise FileNotFoundError(f"MIMIC-III is not complete: {path} has neither CHARTEVENTS nor LABEVENTS; {_GET}")
+        raise NotComplete(f"MIMIC-III is not complete: {path} has neither CHARTEVENTS nor LABEVENTS; {_GET}")
     total = np.zeros((len(stays.admission), hours, len(variables)))
     count = np.zeros(total.shape, np.int64)
     for name in events:
         _add_events(path, name, stays, variables, total, count)
     values = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
-    x = _carry_forward(values)
+    x = carry_forward(values)
     columns = [Column(variable.name) for variable in variables]
     if masks:
         x = np.concatenate([x, (count > 0).astype(np.float64)], axis=2)
@@ -170,13 +172,13 @@ def _add_events(
         if "ERROR" in batch:
             keep &= batch["ERROR"] != 1
         which = owner[by_item[place[keep]]]
-        value, possible = _clean(batch["VALUENUM"][keep], item[keep], which, variables)
+        value, possible = clean(batch["VALUENUM"][keep], item[keep], which, variables)
         where = stay[keep][possible], hour[keep][possible], which[possible]
         np.add.at(total, where, value[possible])
         np.add.at(count, where, 1)
 
 
-def _clean(
+def clean(
     value: NDArray[np.float64], item: NDArray[np.int64], which: NDArray[np.int64], variables: Sequence[Variable]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Values in the unit of their variable, and which of them are possible."""
@@ -188,7 +190,7 @@ def _clean(
     return value, (value > low[which]) & (value <= high[which])
 
 
-def _carry_forward(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def carry_forward(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Each missing hour of ``[N, T, F]`` takes the last value before it; NaN where there is none."""
     steps = np.arange(values.shape[1])[None, :, None]
     last = np.maximum.accumulate(np.where(np.isnan(values), -1, steps), axis=1)
@@ -229,7 +231,8 @@ def _stream(path: Path, name: str, columns: dict[str, str], optional: dict[str, 
     arrow = need("pyarrow", "hospital records")
     file = _table(path, name)
     if file is None:
-        raise FileNotFoundError(f"MIMIC-III is not complete: {path} lacks {name}.csv or {name}.csv.gz; {_GET}")
+        error = NotComplete if any(_table(path, other) for other in _TABLES) else FileNotFoundError
+        raise error(f"MIMIC-III is not complete: {path} lacks {name}.csv or {name}.csv.gz; {_GET}")
     types = {"id": arrow.int64(), "number": arrow.float64(), "text": arrow.string(), "time": arrow.timestamp("s")}
     try:
         with csv.open_csv(file, csv.ReadOptions(block_size=1 << 16)) as header:

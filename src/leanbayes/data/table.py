@@ -10,17 +10,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from leanbayes.data._arrow import CSV_ENDINGS, RawColumn, read_columns
+from leanbayes.data._arrow import CSV_ENDINGS, read_cells
 from leanbayes.data._assemble import assemble
 from leanbayes.data._checks import check_choice
-from leanbayes.data._dataset import Column, Dataset, Part, Task
-from leanbayes.data._encode import check_finite, check_numeric, encode_columns, fit_column, number_text
+from leanbayes.data._columns import RawColumn, infer_columns, number_text
+from leanbayes.data._dataset import Dataset, Part, Task
+from leanbayes.data._encode import encode_columns, infinite_row, listed, short
+from leanbayes.data._prepare import fit_columns, gaps, handle_missing, screen, unusable
 from leanbayes.data._registry import register_file
+from leanbayes.data._roles import Problem, TableError, choose_target, is_free_text, raise_all, unknown_columns
 from leanbayes.data._split import TEST_STREAM, VALID_STREAM, hold_out
 
 # Whole numbers of at most so many values are classes, unless `task` says otherwise.
 _FEW_CLASSES = 20
 _TASKS = ("classification", "binary", "regression")
+_MISSING = ("impute", "mean", "drop", "error")
 
 
 @register_file(*CSV_ENDINGS, ".parquet")
@@ -30,8 +34,9 @@ def read_table(
     target: str | None = None,
     task: Task | None = None,
     categories: Sequence[str] = (),
+    numbers: Sequence[str] = (),
     drop: Sequence[str] = (),
-    missing: str = "error",
+    missing: str = "impute",
     separator: str | None = None,
     header: bool = True,
     na: Sequence[str] = (),
@@ -40,45 +45,74 @@ def read_table(
     seed: int = 0,
     normalise: str = "standard",
 ) -> Dataset:
-    """Rows of numbers with one target.
+    """Rows of numbers, texts, dates, and yes or no, with one target.
+
+    What a column holds is found from its values. Texts become one input per category; dates become the days since the
+    first one, and sines and cosines of the time of year, the weekday and the time of day; pairs such as yes and no
+    become 0 and 1. Columns that name the rows, that hold another text in most rows, or one value in all of them, are
+    left out. The notes of the data set say what was done. Categories, means and the first date are those of the
+    training rows alone, and the schema keeps them, so that `read_new` does exactly the same to new rows.
 
     Args:
-        path: The file.
-        target: Name of the target's column; the last one when None.
+        path: The file. The encoding may be UTF-8, UTF-16 with its mark, or Windows-1252.
+        target: Name of the target's column; where None one that is called so ("target", "label", "class", "y", ...),
+            else the last one.
         task: "classification", "binary" or "regression". When None, a target of text, or of whole numbers with at most
             20 values, is a classification.
-        categories: Columns whose values become one input each (0 or 1); the values are those of the training rows.
+        categories: Columns whose values become one input each (0 or 1), also where they are numbers or many.
+        numbers: Columns to use as numbers, also where they seem to name the rows.
         drop: Columns to leave out.
-        missing: "error" reports missing values; "drop" leaves out their rows; "mean" puts the training mean in the
-            place of a number, and no category in that of a category.
-        separator: Between the cells of a CSV file; found in its first line when None.
+        missing: "impute" puts the training mean in the place of a missing number, no category in that of a category,
+            and adds an input that is 1 where a value is missing; "mean" does without that input; "drop" leaves out
+            the rows; "error" reports them. Rows without a target are always left out.
+        separator: Between the cells of a CSV file; found in its first lines when None.
         header: Whether the first line of a CSV file has the names.
         na: Texts that stand for a missing value, besides the usual ones.
         valid: Share or number of training rows for validation.
         test: Share or number of all rows for test.
         seed: Of these choices.
         normalise: "standard" or "none".
+
+    Raises:
+        TableError: All that stands in the way, in one message, with the options that solve it.
     """
-    check_choice("missing", missing, ("error", "drop", "mean"))
+    check_choice("missing", missing, _MISSING)
     if task is not None:
         check_choice("task", task, _TASKS)
+    if any(isinstance(names, str) for names in (categories, numbers, drop, na)):
+        raise TypeError("categories, numbers, drop and na are lists of texts, not one text")
     file_options = {"separator": separator, "header": header, "na": list(na)}
-    columns = read_columns(path, **file_options)
-    goal, features = _divide(columns, target, categories, drop, path)
-    for column in features:
-        if column.name not in categories:
-            check_numeric(column, path.name)
-    check_finite([goal, *features], path.name)
-    goal, features, notes = _handle_missing(goal, features, missing, path)
-    y, names, task = _targets(goal, task, path)
+    cells = read_cells(path, **file_options)
+    notes = list(cells.notes)
+    columns = _without_empty_rows(infer_columns(cells), notes)
+    dropped = [column.name for column in columns if column.name in drop]
+    goal, features, problems = _divide(columns, target, categories, numbers, drop, path, notes)
+    chosen = {*categories, *numbers}
+    features, ids, left = screen(features, chosen)
+    problems += unusable(features, categories, numbers, path)
+    if missing == "error":
+        problems += gaps([*([] if goal is None else [goal]), *features], path)
+    if goal is None:
+        raise_all(problems, path.name, dropped)
+    assert goal is not None
+    goal, features = handle_missing(goal, features, missing, path, notes)
+    y, names, task = _targets(goal, task, path, problems, notes)
+    raise_all(problems, path.name, dropped)
     labels = None if task == "regression" else y
-    # Categories are fitted on the training rows, so the parts are chosen before there are inputs.
+    # Everything is fitted on the training rows, so the parts are chosen before there are inputs.
     rest, test_rows = hold_out(len(y), test, seed, stream=TEST_STREAM, labels=labels)
     kept, held = hold_out(len(rest), valid, seed, stream=VALID_STREAM, labels=None if labels is None else labels[rest])
     train_rows, valid_rows = rest[kept], rest[held]
-    fitted = [fit_column(column, train_rows, column.name in categories, path.name) for column in features]
-    _check_seen(features, fitted, train_rows, path)
-    x = torch.from_numpy(encode_columns(features, fitted, len(y)))
+    used, fitted = fit_columns(features, train_rows, set(categories), chosen, missing == "impute", left, notes)
+    if left:
+        notes.append(f"left out: {listed([f'{name!r} ({why})' for name, why in left.items()])}")
+    if not used:
+        reason = f" ({notes[-1]})" if left else ""
+        raise TableError(
+            f"{path.name} has no column besides the target {goal.name!r} that a network could learn from{reason}; "
+            "the options numbers and categories name columns to use all the same"
+        )
+    x = torch.from_numpy(encode_columns(used, fitted, len(y)))
     train, valid_part, test_part = (
         Part(x[rows], torch.from_numpy(y[rows])) for rows in (train_rows, valid_rows, test_rows)
     )
@@ -95,88 +129,83 @@ def read_table(
         target=goal.name,
         missing=missing,
         file_options=file_options,
+        ids=ids,
         notes=notes,
     )
 
 
+def _without_empty_rows(columns: list[RawColumn], notes: list[str]) -> list[RawColumn]:
+    empty = np.all([column.missing for column in columns], axis=0)
+    if not empty.any() or empty.all():
+        return columns
+    count = int(empty.sum())
+    notes.append(f"{count} empty {'row was' if count == 1 else 'rows were'} left out")
+    return [column.take(~empty) for column in columns]
+
+
 def _divide(
-    columns: list[RawColumn], target: str | None, categories: Sequence[str], drop: Sequence[str], path: Path
-) -> tuple[RawColumn, list[RawColumn]]:
-    if isinstance(categories, str) or isinstance(drop, str):
-        raise TypeError("categories and drop are lists of names of columns, not one text")
-    by_name = {column.name: column for column in columns}
-    for name in (*([] if target is None else [target]), *categories, *drop):
-        if name not in by_name:
-            raise ValueError(f"{path.name} has no column {name!r}; its columns are {_listed(list(by_name))}")
-    goal = by_name[target] if target is not None else next((c for c in columns[::-1] if c.name not in drop), None)
-    if goal is None or goal.name in (*categories, *drop):
-        raise ValueError(f"the target {target!r} of {path.name} is among the categories or the columns to leave out")
-    features = [column for column in columns if column.name not in (goal.name, *drop)]
-    if not features:
-        raise ValueError(f"{path.name} has no column besides the target {goal.name!r}; inputs are needed too")
-    return goal, features
+    columns: list[RawColumn],
+    target: str | None,
+    categories: Sequence[str],
+    numbers: Sequence[str],
+    drop: Sequence[str],
+    path: Path,
+    notes: list[str],
+) -> tuple[RawColumn | None, list[RawColumn], list[Problem]]:
+    """The target, the columns that may be inputs, and what stands in the way."""
+    source = path.name
+    problems = unknown_columns([*([] if target is None else [target]), *categories, *numbers, *drop], columns, source)
+    both = sorted({*categories, *numbers} & {*drop} | {*categories} & {*numbers})
+    if both:
+        text = f"column {both[0]!r} of {source} is named in more than one of categories, numbers and drop"
+        problems.append(Problem(text))
+    goal = next((column for column in columns if column.name == target), None)
+    if target is None:
+        goal, note, problem = choose_target([c for c in columns if c.name not in drop], source)
+        notes += [note] if note else []
+        problems += [] if problem is None else [problem]
+    if goal is not None and goal.name in (*categories, *numbers, *drop):
+        text = f"the target {goal.name!r} of {source} is among the categories, the numbers or the columns to leave out"
+        problems.append(Problem(text))
+    features = [column for column in columns if column is not goal and column.name not in drop]
+    if not features and goal is not None:
+        text = f"{source} has no column besides the target {goal.name!r}; inputs are needed too"
+        problems.append(Problem(text))
+    return goal, features, problems
 
 
-def _handle_missing(
-    goal: RawColumn, features: list[RawColumn], missing: str, path: Path
-) -> tuple[RawColumn, list[RawColumn], list[str]]:
-    counts = {column.name: int(column.missing.sum()) for column in (goal, *features)}
-    there = {name: count for name, count in counts.items() if count}
-    if not there:
-        return goal, features, []
-    listed = _listed([f"{count} in {name!r}" for name, count in there.items()])
-    if missing == "error":
-        raise ValueError(
-            f"{path.name} has missing values ({listed}); pass missing='mean' to fill them with the training mean, "
-            "or missing='drop' to leave out their rows"
-        )
-    if missing == "mean" and counts[goal.name]:
-        raise ValueError(
-            f"the target {goal.name!r} of {path.name} is missing in {counts[goal.name]} rows, which cannot be filled; "
-            "pass missing='drop' to leave them out"
-        )
-    if missing == "mean":
-        return goal, features, [f"missing values were filled with the training mean: {listed}"]
-    bad = np.any([column.missing for column in (goal, *features)], axis=0)
-    if bad.all():
-        raise ValueError(
-            f"every row of {path.name} has a missing value ({listed}); pass missing='mean', or drop columns"
-        )
-    goal, *features = (RawColumn(c.name, c.values[~bad], c.whole) for c in (goal, *features))
-    return goal, features, [f"{int(bad.sum())} of {len(bad)} rows were left out for missing values: {listed}"]
-
-
-def _targets(goal: RawColumn, task: Task | None, path: Path) -> tuple[NDArray[Any], list[str], Task]:
-    values: list[str | float] = goal.values.tolist()
-    few = goal.whole and len(set(values)) <= _FEW_CLASSES
-    if task is None:
-        task = "classification" if goal.is_text or few else "regression"
-    if task == "regression":
-        check_numeric(goal, path.name, advice=False)
-        return goal.values.astype(np.float64), [], task
+def _targets(
+    goal: RawColumn, task: Task | None, path: Path, problems: list[Problem], notes: list[str]
+) -> tuple[NDArray[Any], list[str], Task]:
+    """Targets as numbers, names of the classes, and what the task is; what is wrong is added to the problems."""
+    # Yes and no, and dates, are classes by their names.
+    is_number = goal.format.kind == "number" and not goal.is_text
+    values: list[str | float] = (goal.values if is_number else goal.texts).tolist()
     names = sorted(set(values))
+    few = goal.whole and len(names) <= min(_FEW_CLASSES, max(2, len(values) // 2))
+    guessed = task is None
+    if task is None:
+        task = "regression" if is_number and not few else "classification"
+    where, other = f"the target {goal.name!r} of {path.name}", {"target": "NAME"}
+    if task == "regression":
+        if not is_number:
+            text = f"{where} holds text ({short(str(names[0]))}), of which there is no regression"
+            problems.append(Problem(text, {"task": "classification"}))
+            return np.zeros(len(values)), [], task
+        if infinite_row(goal) is not None:
+            problems.append(Problem(f"{where} holds an infinite number in row {(infinite_row(goal) or 0) + 1}"))
+        return goal.values.astype(np.float64), [], task
     if len(names) < 2:
-        raise ValueError(
-            f"the target {goal.name!r} of {path.name} has only the value {names[0]!r}; two classes are needed"
-        )
-    if not goal.is_text and len(names) > max(_FEW_CLASSES, len(values) // 2):
-        raise ValueError(
-            f"the target {goal.name!r} of {path.name} has {len(names)} values in {len(values)} rows, "
-            "too many for classes; pass task='regression'"
+        problems.append(Problem(f"{where} has only the value {names[0]!r}; two classes are needed", other))
+    elif is_number and len(names) > max(_FEW_CLASSES, len(values) // 2):
+        text = f"{where} has {len(names)} values in {len(values)} rows, too many for classes"
+        problems.append(Problem(text, {"task": "regression"}))
+    elif not is_number and is_free_text(goal):
+        problems.append(Problem(f"{where} has {len(names)} texts in {len(values)} rows, too many for classes", other))
+    elif guessed and is_number and len(names) > 2:
+        notes.append(
+            f"the {len(names)} values of {goal.name!r} are taken for classes, and by the task 'regression' for numbers"
         )
     number = {name: position for position, name in enumerate(names)}
     labels = np.array([number[value] for value in values], dtype=np.int64)
     return labels, [name if isinstance(name, str) else str(number_text(name)) for name in names], task
-
-
-def _check_seen(features: list[RawColumn], fitted: list[Column], rows: NDArray[np.int64], path: Path) -> None:
-    """Raise where a column of numbers has none in the training rows, so that it has no mean."""
-    for column, code in zip(features, fitted):
-        if not code.categories and column.missing[rows].all():
-            raise ValueError(
-                f"column {column.name!r} of {path.name} has no values to train on; pass drop=[{column.name!r}]"
-            )
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

@@ -35,7 +35,7 @@ from leanbayes.training.holdout import check_hold_out, divide
 Array = NDArray[Any]
 
 # Rows predicted at once: all samples of so many rows are held in memory.
-_BLOCK = 4096
+BLOCK = 4096
 
 
 class BayesEstimator(BaseEstimator):
@@ -214,14 +214,14 @@ class BayesEstimator(BaseEstimator):
         self.model_ = model.to(dtype).eval()
         self.samples_ = self._enough_samples(X)
         if held is not None and self.likelihood_.fits_held_out:
-            outputs = [self._predict_block(block).outputs for block in held.x.to(dtype).split(_BLOCK)]
+            outputs = [self._predict_block(block).outputs for block in held.x.to(dtype).split(BLOCK)]
             self.likelihood_.fit_held_out_(torch.cat(outputs, 1), held.y, held.weights)
 
     def _enough_samples(self, X: Array) -> int:
         """The number of samples; "auto" is settled on training inputs, so that no prediction depends on its rows."""
         if self.samples != "auto":
             return int(self.samples)
-        inputs = torch.as_tensor(self.input_scaler_.transform(X[:_BLOCK])).to(next(self.model_.parameters()))
+        inputs = torch.as_tensor(self.input_scaler_.transform(X[:BLOCK])).to(next(self.model_.parameters()))
         settings: dict[str, Any] = {"likelihood": self.likelihood_, "seed": self.seed_, "joint": True}
         return predict(self.model_, inputs, "auto", keep="summary", **settings).samples
 
@@ -234,7 +234,7 @@ class BayesEstimator(BaseEstimator):
         scaled = self.input_scaler_.transform(validate_data(self, X, dtype=np.float64, reset=False))
         like = next(self.model_.parameters())
         pieces: list[list[Array]] = [[] for _ in read]
-        for block in torch.as_tensor(scaled).split(_BLOCK):
+        for block in torch.as_tensor(scaled).split(BLOCK):
             prediction = self._predict_block(block.to(like.device, like.dtype))
             for part, take in zip(pieces, read):
                 part.append(take(prediction).detach().cpu().double().numpy())

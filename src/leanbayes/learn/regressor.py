@@ -11,10 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import Bunch
+from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from leanbayes._checks import check_choice, is_number
-from leanbayes.learn._base import BayesEstimator, merge_repeats
+from leanbayes.learn._base import BLOCK, BayesEstimator, merge_repeats
 from leanbayes.objectives.likelihoods import Gaussian
 from leanbayes.posteriors._method import Method
 
@@ -224,6 +225,26 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
         found |= {"entropy": entropy + np.log(scale), "aleatoric": aleatoric + np.log(scale)}
         found["mutual_information"] = mutual
         return Bunch(**{name: self._shaped(values) for name, values in found.items()})
+
+    def log_density(self, X: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
+        """Log densities of targets under the predictions, in nats: ``[N]``.
+
+        The density is the mean of those of the networks that are drawn, on the scale of the targets. Given a network,
+        several targets of a row are independent.
+
+        Args:
+            X: Inputs ``[N, features]``.
+            y: Targets, shaped as those of `fit`.
+        """
+        check_is_fitted(self)
+        columns = np.asarray(y, dtype=np.float64)
+        if columns.shape[1:] != tuple(self._target_shape) or len(columns) != len(np.asarray(X)):
+            wanted = (len(np.asarray(X)), *self._target_shape)
+            raise ValueError(f"expected targets of shape {wanted}, as in fit, not {columns.shape}")
+        scaled = torch.as_tensor(self.target_scaler_.transform(columns.reshape(len(columns), -1)))
+        blocks = iter(scaled.split(BLOCK))
+        (found,) = self._predict(X, lambda prediction: prediction.log_prob(next(blocks).to(prediction.mean)))
+        return found - np.log(self._target_affine()[1]).sum()
 
     def _target_affine(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return np.asarray(self.target_scaler_.mean_), np.asarray(self.target_scaler_.scale_)

@@ -5,6 +5,7 @@ for on the model, so that a saved model can be built again without pickle.
 """
 
 from leanbayes.models._registry import create, names
+from leanbayes.models.event_lstm import EventLSTM
 from leanbayes.models.ktied_cnn import KTiedCNN
 from leanbayes.models.ktied_resnet import KTiedResNet
 from leanbayes.models.lenet import LeNet5
@@ -20,6 +21,7 @@ from leanbayes.models.wide_resnet import WideResNet
 
 __all__ = [
     "MLP",
+    "EventLSTM",
     "KTiedCNN",
     "KTiedResNet",
     "LeNet5",

@@ -32,8 +32,8 @@ def examples(comparison: Comparison, first: Entry | None) -> Markup | None:
     ]
     return figure(
         "examples",
-        f"Test examples with the {_SHOWN_CLASSES} most probable classes of the prediction. A cross before the "
-        "prediction marks a wrong one. Good uncertainty puts the wrong ones among the least certain.",
+        f"Test examples with the {_SHOWN_CLASSES} most probable classes of each prediction; a cross marks a wrong one. "
+        "Good uncertainty ranks the wrong predictions among the least certain.",
         control if len(entries) > 1 else None,
         panels,
     )
@@ -51,7 +51,7 @@ def _panel(entry: Entry) -> list[Markup]:
 def _card(example: Example) -> Markup:
     wrong = bool(example.label) and example.label != example.predicted
     ranked = sorted(example.probs.items(), key=lambda item: -item[1])[:_SHOWN_CLASSES]
-    verdict = f"✗ {example.predicted}, is {example.label}" if wrong else f"✓ {example.predicted}"
+    verdict = f"✗ {example.predicted}, really {example.label}" if wrong else f"✓ {example.predicted}"
     if not example.label:
         verdict = example.predicted
     return tag(

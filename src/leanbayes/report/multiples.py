@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from leanbayes.report.blocks import figure, legend, multiples, switch
-from leanbayes.report.content import Comparison, Entry, Histogram
+from leanbayes.report.content import Bin, Comparison, Entry, Histogram
 from leanbayes.report.markup import Markup, px, tag
 from leanbayes.report.measures import Measure
-from leanbayes.report.svg import Axis, axis, frame, line, path, picture, series
+from leanbayes.report.panel import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, axes, swatch
+from leanbayes.report.svg import Axis, axis, frame, label, line, path, picture, series
 
-_WIDTH, _HEIGHT = 190, 165
-_LEFT, _RIGHT, _TOP, _BOTTOM = 42, 8, 8, 38
+# Fewer examples than this say little about a bin.
+_FEW = 10
 
 
 def reliability(comparison: Comparison) -> Markup | None:
@@ -22,8 +23,9 @@ def reliability(comparison: Comparison) -> Markup | None:
     return figure(
         "reliability",
         "How often the prediction is right, against how confident it is. On the dashed diagonal the two agree; stems "
-        "below it show over-confidence, stems above it under-confidence. The larger a dot, the more examples it "
-        "stands for. The dots come from one run, the ECE is the mean over the seeds.",
+        "below it show over-confidence, stems above it under-confidence. The larger a dot, the more examples it stands "
+        f"for; hollow dots stand for fewer than {_FEW}, and the number beside them says how few. The dots come from "
+        "one run, the ECE is the mean over the seeds.",
         multiples(items),
     )
 
@@ -35,9 +37,7 @@ def entropy(comparison: Comparison) -> Markup | None:
         return None
     reach = tuple(max(max(_shares(h)) for h in side) for side in zip(*((h.inside, h.outside) for _, h in found)))
     right = max(h.edges[-1] for _, h in found)
-    items = [
-        (entry, _note(comparison, entry, "auroc", "AUROC"), _entropy(entry, h, right, reach)) for entry, h in found
-    ]
+    items = [(entry, _auroc_note(comparison, entry), _entropy(entry, h, right, reach)) for entry, h in found]
     outside = next((entry.ood_name for entry in comparison.done if entry.ood_name), "other data")
     any_outside = any(h.outside for _, h in found)
     return figure(
@@ -45,10 +45,10 @@ def entropy(comparison: Comparison) -> Markup | None:
         "Entropy of the predictions, in nats: 0 is certain. "
         + (f"Test examples of {comparison.data} go up" + (f", examples of {outside} go down" if any_outside else ""))
         + ". Bars show the share of examples, on a square-root scale, so that small shares can be seen. The less the "
-        "two overlap, the better unfamiliar inputs are recognised.",
+        "two overlap, the better unfamiliar inputs are recognised; an AUROC of 50 % is chance.",
         legend(
-            (_swatch("inside"), f"{comparison.data} (in-distribution)"),
-            *([(_swatch("outside"), f"{outside} (out-of-distribution)")] if any_outside else []),
+            (_square("inside"), f"{comparison.data} (in-distribution)"),
+            *([(_square("outside"), f"{outside} (out-of-distribution)")] if any_outside else []),
         ),
         multiples(items),
     )
@@ -69,7 +69,7 @@ def training_curves(comparison: Comparison) -> Markup | None:
         return None
     return figure(
         "training",
-        "Training of each method, one run. All plots of one quantity share their axes. The NLL is per example, "
+        "One training run of each method. All plots of one quantity share their axes. The NLL is per example, "
         "on the training set (solid) and on the validation set (dashed); a dashed line that rises while the solid one "
         "falls shows over-fitting.",
         switch("training-quantity", "Quantity", options),
@@ -81,24 +81,30 @@ def _note(comparison: Comparison, entry: Entry, key: str, name: str = "") -> str
     return f"{name or measure.title} {measure.write(value)}" if value is not None else ""
 
 
-def _axes(x: tuple[float, float], y: tuple[float, float]) -> tuple[Axis, Axis]:
-    return Axis(*x, _LEFT, _WIDTH - _RIGHT), Axis(*y, _HEIGHT - _BOTTOM, _TOP)
+def _auroc_note(comparison: Comparison, entry: Entry) -> str:
+    chance = comparison.chance(entry, "auroc")
+    return _note(comparison, entry, "auroc", "AUROC") + (f", {chance}" if chance else "")
 
 
 def _reliability(entry: Entry) -> Markup:
-    x, y = _axes((0, 1), (0, 1))
+    # Counts stand above and below the dots, also those at the ends.
+    x, y = axes((0, 1), (-0.15, 1.15))
     largest = max(b.count for b in entry.reliability)
     marks = []
     for b in entry.reliability:
         at, up = x(b.confidence), y(b.accuracy)
-        radius = 2 + 5 * (b.count / largest) ** 0.5
-        marks += [line(at, y(b.confidence), at, up, "stem"), tag("circle", cx=at, cy=up, r=radius, class_="dot")]
+        radius, few = 2 + 5 * (b.count / largest) ** 0.5, b.count < _FEW
+        marks += [
+            line(at, y(b.confidence), at, up, "stem faint" if few else "stem"),
+            tag("circle", cx=at, cy=up, r=radius, class_="dot few" if few else "dot"),
+            _count(at, up, radius, b) if few else None,
+        ]
     description = "; ".join(
         f"confidence {b.confidence:.0%}: right {b.accuracy:.0%} of {b.count:.0f}" for b in entry.reliability
     )
     return picture(
-        _WIDTH,
-        _HEIGHT,
+        WIDTH,
+        HEIGHT,
         f"Reliability of {entry.title}",
         description,
         frame(
@@ -115,15 +121,22 @@ def _reliability(entry: Entry) -> Markup:
     )
 
 
+def _count(at: float, up: float, radius: float, b: Bin) -> Markup:
+    """How few examples a dot stands for, on the side that its stem leaves free."""
+    return label(
+        at, up - radius - 2 if b.accuracy >= b.confidence else up + radius + 9, f"{b.count:.0f}", "middle", "count"
+    )
+
+
 def _shares(counts: tuple[float, ...]) -> list[float]:
     total = sum(counts)
     return [count / total for count in counts] if total > 0 else [0.0]
 
 
 def _entropy(entry: Entry, histogram: Histogram, right: float, reach: tuple[float, ...]) -> Markup:
-    x, _ = _axes((min(histogram.edges[0], 0), right), (0, 1))
+    x, _ = axes((min(histogram.edges[0], 0), right), (0, 1))
     up, down = (1.05 * share**0.5 for share in reach)
-    y = Axis(-down, max(up, 1e-3), _HEIGHT - _BOTTOM, _TOP)
+    y = Axis(-down, max(up, 1e-3), HEIGHT - BOTTOM, TOP)
     ticks = [share**0.5 for share in (0.1, 0.5) if share**0.5 < up]
     ends = [-(share**0.5) for share in (0.5, 0.1) if share**0.5 < down]
     bars = [
@@ -131,8 +144,8 @@ def _entropy(entry: Entry, histogram: Histogram, right: float, reach: tuple[floa
         _bars(histogram.edges, _shares(histogram.outside), x, y, -1, "outside") if histogram.outside else None,
     ]
     return picture(
-        _WIDTH,
-        _HEIGHT,
+        WIDTH,
+        HEIGHT,
         f"Entropy of {entry.title}",
         _entropy_words(histogram),
         frame(
@@ -167,16 +180,15 @@ def _entropy_words(histogram: Histogram) -> str:
     return words + (f" and {mean(histogram.outside):.2f} out-of-distribution" if histogram.outside else "")
 
 
-def _swatch(class_: str) -> Markup:
-    square = tag("rect", x="2", y="2", width="10", height="10", class_=class_)
-    return tag("svg", square, viewBox="0 0 14 14", width="14", height="14", aria_hidden="true", class_="key c-ink")
+def _square(class_: str) -> Markup:
+    return swatch(tag("rect", x="2", y="2", width="10", height="10", class_=class_))
 
 
 def _histories(entries: list[Entry], measure: Measure, keys: tuple[str, ...]) -> Markup:
     values = [epoch[key] for e in entries for epoch in e.history for key in keys if key in epoch]
     epochs = [epoch["epoch"] for e in entries for epoch in e.history]
-    x = axis(epochs, _LEFT, _WIDTH - _RIGHT, log=False, pad=0)
-    y = axis(values, _HEIGHT - _BOTTOM, _TOP + 4)
+    x = axis(epochs, LEFT, WIDTH - RIGHT, log=False, pad=0)
+    y = axis(values, HEIGHT - BOTTOM, TOP + 4)
     return multiples((entry, _last(entry, keys), _history(entry, measure, keys, x, y)) for entry in entries)
 
 
@@ -196,8 +208,8 @@ def _history(entry: Entry, measure: Measure, keys: tuple[str, ...], x: Axis, y: 
         if points:
             lines.append(path(points, "line", dashes))
     return picture(
-        _WIDTH,
-        _HEIGHT,
+        WIDTH,
+        HEIGHT,
         f"{measure.title} of {entry.title} over the epochs",
         f"At the end: {_last(entry, keys)}",
         frame(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from importlib import resources
 
 from leanbayes.report.blocks import section
+from leanbayes.report.choice import firm
 from leanbayes.report.content import Comparison
 from leanbayes.report.examples import examples
+from leanbayes.report.intervals import coverage, intervals, position
 from leanbayes.report.markup import Markup, join, tag
 from leanbayes.report.multiples import entropy, reliability, training_curves
 from leanbayes.report.scatter import calibration_against_parameters, quality_against_cost
@@ -44,15 +46,18 @@ def render(comparison: Comparison) -> str:
 
 def _sections(comparison: Comparison) -> list[tuple[str, str, Markup]]:
     costs = [plot for plot in (quality_against_cost(comparison), calibration_against_parameters(comparison)) if plot]
+    spreads = [plot for plot in (coverage(comparison), position(comparison), intervals(comparison)) if plot]
     found = [
         ("choose", "Which method to choose", _findings(comparison)),
         ("table", "All methods", comparison_table(comparison) if comparison.entries else None),
         ("cost", "Quality against cost", tag("div", costs) if costs else None),
         ("reliability", "Reliability", reliability(comparison)),
+        ("intervals", "Prediction intervals", tag("div", spreads) if spreads else None),
         ("severity", "Corrupted data", metric_against_severity(comparison)),
         ("entropy", "Unfamiliar inputs", entropy(comparison)),
         ("examples", "Examples", examples(comparison, recommended(comparison))),
         ("training", "Training", training_curves(comparison)),
+        ("notes", "Notes on the data", _notes(comparison)),
     ]
     return [(name, title, content) for name, title, content in found if content is not None]
 
@@ -82,9 +87,15 @@ def _findings(comparison: Comparison) -> Markup | None:
         return None
     first, *rest = findings
     others = [tag("div", tag("dt", finding.question), tag("dd", finding.answer)) for finding in rest]
-    return join(
-        [tag("p", first.answer, class_="verdict-line"), tag("dl", others, class_="findings") if others else None]
-    )
+    # What one training of each method says stands in the same type as everything else.
+    style = "verdict-line" if firm(comparison) else "tentative-line"
+    remarks = tag("ul", [tag("li", remark) for remark in first.more]) if first.more else None
+    choice = tag("div", tag("p", first.answer), remarks, class_=style)
+    return join([choice, tag("dl", others, class_="findings") if others else None])
+
+
+def _notes(comparison: Comparison) -> Markup | None:
+    return tag("ul", [tag("li", note) for note in comparison.notes], class_="notes") if comparison.notes else None
 
 
 def _resource(name: str) -> str:

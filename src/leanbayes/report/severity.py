@@ -1,4 +1,4 @@
-"""Metrics as the test images get worse."""
+"""Metrics as the test data get worse."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ def metric_against_severity(comparison: Comparison) -> Markup | None:
             options.append((key, measure.title, tag("div", _lines(curves, measure), _table(curves, measure))))
     if not options:
         return None
+    count = comparison.evidence.examples.get("corrupted")
+    on = f", on {count:,} examples at each severity" if count else ""
     return figure(
         "severity",
-        "Each metric on clean test images (severity 0) and on images corrupted ever more, the mean over the kinds of "
-        "corruption and over the seeds. A method to trust degrades slowly and does not grow over-confident.",
+        "Each metric on the clean test data and as the inputs get worse, averaged over the kinds of corruption and "
+        f"over the seeds{on}. A method you can trust degrades slowly and does not become over-confident.",
         switch("severity-metric", "Metric", options, highlight(comparison.done)),
     )
 

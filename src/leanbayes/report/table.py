@@ -25,7 +25,7 @@ def comparison_table(comparison: Comparison) -> Markup:
     shown = columns(comparison)
     best = {measure.key: best_value(measure, comparison.having(measure.key)) for measure in shown}
     head = [_heading("method", "Method", "ascending", "text"), *(_measure_heading(measure) for measure in shown)]
-    rows = [_row(entry, shown, best) for entry in comparison.entries]
+    rows = [_row(comparison, entry, shown, best) for entry in comparison.entries]
     table = tag(
         "table",
         tag("caption", "Comparison of the methods", class_="sr"),
@@ -35,7 +35,8 @@ def comparison_table(comparison: Comparison) -> Markup:
     )
     scroll = tag("div", table, class_="scroll", tabindex="0", role="region", aria_label="Comparison of the methods")
     hint = tag("p", _hint(comparison), class_="hint")
-    return tag("div", hint, scroll, tag("p", class_="sr", role="status", id="sorted"), _failures(comparison))
+    swipe = tag("p", "Swipe sideways to see all columns.", class_="hint swipe")
+    return tag("div", hint, swipe, scroll, tag("p", class_="sr", role="status", id="sorted"), _failures(comparison))
 
 
 def best_value(measure: Measure, entries: Iterable[Entry]) -> float | None:
@@ -47,10 +48,21 @@ def best_value(measure: Measure, entries: Iterable[Entry]) -> float | None:
 
 
 def _hint(comparison: Comparison) -> str:
-    spread = ""
-    if comparison.seeds > 1:
-        spread = f" Means over {comparison.seeds} seeds, ± the standard deviation."
-    return f"A star marks the best mean of each column; arrows tell which direction is better.{spread}"
+    counts = comparison.evidence.examples
+    parts = ["A star marks the best mean of each column; arrows show which direction is better."]
+    if comparison.evidence.pairs:
+        on = f" on the {counts['test']:,} test examples" if "test" in counts else ""
+        parts.append(f"A wavy sign (≈) marks ties: a paired test{on} does not tell the method from the best.")
+    if any(comparison.chance(entry, key) for entry in comparison.done for key in entry.measures):
+        parts.append("“At chance” is no better than a guess that ignores the input, “below chance” worse.")
+    if "ood" in counts and comparison.having("auroc"):
+        parts.append(f"OOD columns compare the test examples with {counts['ood']:,} unfamiliar inputs.")
+    parts.append(
+        f"Means over {comparison.seeds} seeds, ± the standard deviation."
+        if comparison.seeds > 1
+        else "Every figure comes from a single training run."
+    )
+    return " ".join(parts)
 
 
 def _measure_heading(measure: Measure) -> Markup:
@@ -73,27 +85,37 @@ def _heading(key: str, title: str, first: str, class_: str, measure: Measure | N
     return tag("th", button, scope="col", class_=class_, data_key=key, data_first=first, aria_sort="none")
 
 
-def _row(entry: Entry, shown: list[Measure], best: dict[str, float | None]) -> Markup:
+def _row(comparison: Comparison, entry: Entry, shown: list[Measure], best: dict[str, float | None]) -> Markup:
     failed = tag("span", "failed", class_="note") if entry.failed else None
     name = tag("th", method(entry), failed, scope="row", data_value=entry.title)
-    cells = [_cell(entry, measure, best[measure.key]) for measure in shown]
+    cells = [_cell(comparison, entry, measure, best[measure.key]) for measure in shown]
     return tag("tr", name, cells, data_method=str(entry.index), data_name=entry.name)
 
 
-def _cell(entry: Entry, measure: Measure, best: float | None) -> Markup:
+def _cell(comparison: Comparison, entry: Entry, measure: Measure, best: float | None) -> Markup:
     spread = entry.measures.get(measure.key) if entry.failed is None else None
     if spread is None:
         return tag("td", tag("span", "–", aria_hidden="true"), hidden("no value"), class_="number")
     is_best = spread.mean == best
+    is_tied = not is_best and best is not None and _is_tied(comparison, entry, measure, best)
     star = tag("span", "★", aria_hidden="true", class_="star") if is_best else None
-    value = [star, measure.write(spread.mean), hidden(" (best)") if is_best else None]
+    sign = tag("span", "≈", aria_hidden="true", class_="tie") if is_tied else None
+    words = " (best)" if is_best else " (tied with the best)" if is_tied else ""
+    value = [star, sign, measure.write(spread.mean), hidden(words) if words else None]
+    chance = comparison.chance(entry, measure.key)
     return tag(
         "td",
         tag("strong", value) if is_best else value,
         _below(entry, measure),
+        tag("span", chance, class_="chance") if chance else None,
         class_="number best" if is_best else "number",
         data_value=repr(spread.mean),
     )
+
+
+def _is_tied(comparison: Comparison, entry: Entry, measure: Measure, best: float) -> bool:
+    tops = [other for other in comparison.having(measure.key) if other.measures[measure.key].mean == best]
+    return any(comparison.judge(entry, top, measure.key) == "tie" for top in tops)
 
 
 def _below(entry: Entry, measure: Measure) -> Markup | None:
@@ -105,6 +127,8 @@ def _below(entry: Entry, measure: Measure) -> Markup | None:
 
 def _std(measure: Measure, std: float) -> str:
     scaled = 100 * std if measure.style == "percent" else std
+    if 0 < scaled < 1e-4:  # would be written with an exponent
+        return f"{scaled:.5f}"
     return f"{scaled:#.2g}".rstrip(".") if scaled < 99.5 else f"{scaled:,.0f}"
 
 

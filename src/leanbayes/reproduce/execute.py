@@ -17,7 +17,7 @@ from leanbayes.compare.checkpoint import finite, read_json, write_json
 from leanbayes.reproduce.leg import Leg
 from leanbayes.reproduce.plan import PathLike, check_data, plan
 from leanbayes.reproduce.recipe import Recipe
-from leanbayes.reproduce.result import read_result
+from leanbayes.reproduce.result import NOT_JUDGED, read_result
 from leanbayes.reproduce.run import Run
 from leanbayes.training.files import write_bytes
 
@@ -65,7 +65,7 @@ def execute(
         progress: Whether to show progress bars; None shows them on a terminal.
 
     Returns:
-        The content of the result file.
+        The content of the result file; the verdict of a smoke run is "not judged".
 
     Raises:
         LegOver: If the time was over first; the same call goes on.
@@ -103,6 +103,8 @@ def execute(
         "legs": legs,
         **outcome.to_json(),
     }
+    if preset == "smoke":
+        result |= {"verdict": NOT_JUDGED, "gap": ""}
     # As the file gives it back, so that the picture can be drawn again from the file.
     result = json.loads(json.dumps(finite(result)))
     if not replace:

@@ -66,10 +66,11 @@ LEDGER = {
 }
 
 BEYOND_TITLE = "Beyond the papers"
-# What no paper shows; ids begin with the system that they are about.
+# What no paper shows; ids begin with the system that they are about, or with "board".
 BEYOND = {
     "emp-finetune": "a trained network, patched and fine-tuned in a tenth of its training time",
     "emp-ablation": "patched norms without the output, and with a component of zeros",
+    "board-tables": "the default estimators against what else a user would pick, on tables",
 }
 
 
@@ -80,10 +81,11 @@ def status(results: Path) -> list[dict[str, Any]]:
         results: Folder of the result files.
 
     Returns:
-        One mapping each: ``id``, ``title``, ``status`` ("holds", "falls short", "ready" where there is a recipe and no
-        result, "planned", "broken", or "unusable" where the result file cannot be used) and, where there is a result,
-        its ``preset``, ``date`` and ``gap``; ``gap`` also says what is broken or unusable. ``generated`` is True where
-        no figure is comparable, the data being generated; ``beyond`` where it is of no paper.
+        One mapping each: ``id``, ``title``, ``status`` ("holds", "falls short", "not judged" after a smoke run, "ready"
+        where there is a recipe and no result, "planned", "broken", or "unusable" where the result file cannot be used)
+        and, where there is a result, its ``preset``, ``date`` and ``gap``; ``gap`` also says what is broken or
+        unusable. ``generated`` is True where no figure is comparable, the data being generated; ``beyond`` where it is
+        of no paper.
     """
     ready, failed = recipes(), broken()
     entries = []

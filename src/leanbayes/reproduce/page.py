@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from leanbayes.reproduce.ledger import BEYOND, BEYOND_TITLE, LEDGER, SYSTEMS
-from leanbayes.reproduce.result import HOLDS, SHOWN, on_generated_data, published, read_result, spread
+from leanbayes.reproduce.result import HOLDS, NOT_JUDGED, SHOWN, on_generated_data, published, read_result, spread
 
 BENCHMARKS = {
     "bench-predict-loop": "Prediction with many samples against a loop over samples",
@@ -39,7 +39,7 @@ def results_page(folder: Path, images: str) -> str:
             blocks += [f"## {system}", *(_result(result, folder, images) for result in found.values())]
     if missing:
         rows = [(f"`{id}`", system, (LEDGER | BEYOND)[id]) for system, id in missing]
-        blocks += ["## Without a result so far", _table(("id", "paper", "what"), rows)]
+        blocks += ["## No result yet", _table(("id", "paper", "what"), rows)]
     benchmarks = sorted(folder.glob("bench-*.json"))
     if benchmarks:
         blocks += ["## Speed", "Ratios of times; below 1 the first is faster.", *map(_benchmark, benchmarks)]
@@ -49,9 +49,10 @@ def results_page(folder: Path, images: str) -> str:
 def _result(result: dict[str, Any], folder: Path, images: str) -> str:
     """One result: verdict, figures, checks, how it was made, picture."""
     id = result["id"]
-    verdict = "**Holds.**" if result["verdict"] == HOLDS else f"**Falls short:** {result['gap']}."
+    said = {HOLDS: "**Holds.**", NOT_JUDGED: "**Not judged:** a smoke run."}
+    verdict = said.get(result["verdict"], f"**Falls short:** {result['gap']}.")
     if on_generated_data(result):
-        verdict += " **On generated data,** so that no figure can be compared with the published one."
+        verdict += " **On generated data,** so the figures cannot be compared with the published ones."
     rows = [
         (row["name"], row["metric"], published(row["published"]), spread(row["measured"]), str(len(row["measured"])))
         for row in result["rows"]
@@ -62,7 +63,7 @@ def _result(result: dict[str, Any], folder: Path, images: str) -> str:
         _table(("what", "metric", "published", "measured", "n"), rows, numbers=3),
         "\n".join(f"- {'yes' if check['holds'] else 'no'}: {check['text']}" for check in result["checks"]),
         f"Preset {result['preset']}, {_source(result)}; mean ± standard deviation over seeds or networks, "
-        f"{result['seconds']:.0f} s without trainings that were there already.",
+        f"{result['seconds']:.0f} s, not counting training that was already done.",
         "\n".join(f"- {note}" for note in result["notes"]),
     ]
     if (folder / f"{id}.png").exists():

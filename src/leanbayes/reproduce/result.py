@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-HOLDS, FALLS_SHORT = "holds", "falls short"
+# A smoke run shows that everything runs, at a size at which nothing can be said of the result.
+HOLDS, FALLS_SHORT, NOT_JUDGED = "holds", "falls short", "not judged"
 # What the list shows of a result, and what the page needs besides.
 LISTED = ("verdict", "preset", "date", "gap")
 SHOWN = (*LISTED, "id", "title", "command", "device", "versions", "seconds", "rows", "checks", "notes")

@@ -38,7 +38,7 @@ def test_pairs_are_compared_where_they_differ():
 
 
 def test_examples_of_two_networks_must_be_the_same():
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(ValueError, match="same examples"):
         paired_z([1, 0], [1])
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from leanbayes.data._dataset import Dataset
 from leanbayes.data._files import PathLike
+from leanbayes.data.generate._courses import risk_of_death
 from leanbayes.data.generate._images import images, write_cifar10, write_cifar100, write_image_folder, write_mnist
 from leanbayes.data.generate._records import write_mimic
 from leanbayes.data.generate._tables import regression, write_npz, write_table, write_uci
@@ -83,6 +84,7 @@ __all__ = [
     "images",
     "regression",
     "reviews",
+    "risk_of_death",
     "write",
     "write_cifar10",
     "write_cifar100",

@@ -2,54 +2,52 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from leanbayes.data._extras import need
 from leanbayes.data._files import PathLike
 from leanbayes.data._mimic_variables import VARIABLES, Variable
+from leanbayes.data.generate._courses import HOURS, courses, risk_of_death
+from leanbayes.data.mimic import carry_forward, clean
 
-# A usual value of each measurement, and by how much a very sick patient differs.
-_USUAL: tuple[tuple[float, float], ...] = (
-    (80, 35), (120, -35), (65, -20), (85, -25), (17, 10), (37, 1), (97, -7), (40, 40), (3.8, -2), (4.5, -3), (5.6, -3),
-    (130, 70), (7.4, -0.15), (1.5, 5), (1.0, 2), (18, 40), (139, 5), (4.1, 1), (25, -8), (0.8, 5), (33, -6),
-    (220, -110), (9, 9),
-)  # fmt: skip
 _LABORATORY = range(50_000, 52_000)
-_EVENT_COLUMNS = {
+_SECONDS_PER_HOUR = 3600
+_SECONDS_PER_YEAR = 366 * 24 * _SECONDS_PER_HOUR
+_FIRST_STAY = int(np.datetime64("2150-01-01", "s").astype(np.int64))
+# Shares of hours in which vital signs are measured, and laboratory tests made.
+_VITAL, _TESTED = 0.5, 0.13
+# Share of events that are followed by one with nothing to read: marked as an error, impossible, or without a value.
+_SPOILT = 0.05
+_COLUMNS = {
+    "PATIENTS": "ROW_ID SUBJECT_ID GENDER DOB DOD DOD_HOSP DOD_SSN EXPIRE_FLAG",
+    "ADMISSIONS": "ROW_ID SUBJECT_ID HADM_ID ADMITTIME DISCHTIME DEATHTIME ADMISSION_TYPE ADMISSION_LOCATION "
+    "DISCHARGE_LOCATION INSURANCE LANGUAGE RELIGION MARITAL_STATUS ETHNICITY EDREGTIME EDOUTTIME DIAGNOSIS "
+    "HOSPITAL_EXPIRE_FLAG HAS_CHARTEVENTS_DATA",
+    "ICUSTAYS": "ROW_ID SUBJECT_ID HADM_ID ICUSTAY_ID DBSOURCE FIRST_CAREUNIT LAST_CAREUNIT FIRST_WARDID LAST_WARDID "
+    "INTIME OUTTIME LOS",
     "CHARTEVENTS": "ROW_ID SUBJECT_ID HADM_ID ICUSTAY_ID ITEMID CHARTTIME STORETIME CGID VALUE VALUENUM VALUEUOM "
     "WARNING ERROR RESULTSTATUS STOPPED",
     "LABEVENTS": "ROW_ID SUBJECT_ID HADM_ID ITEMID CHARTTIME VALUE VALUENUM VALUEUOM FLAG",
 }
-_PATIENTS = "ROW_ID SUBJECT_ID GENDER DOB DOD DOD_HOSP DOD_SSN EXPIRE_FLAG"
-_ADMISSIONS = (
-    "ROW_ID SUBJECT_ID HADM_ID ADMITTIME DISCHTIME DEATHTIME ADMISSION_TYPE ADMISSION_LOCATION DISCHARGE_LOCATION "
-    "INSURANCE LANGUAGE RELIGION MARITAL_STATUS ETHNICITY EDREGTIME EDOUTTIME DIAGNOSIS HOSPITAL_EXPIRE_FLAG "
-    "HAS_CHARTEVENTS_DATA"
-)
-_ICUSTAYS = (
-    "ROW_ID SUBJECT_ID HADM_ID ICUSTAY_ID DBSOURCE FIRST_CAREUNIT LAST_CAREUNIT FIRST_WARDID LAST_WARDID INTIME "
-    "OUTTIME LOS"
-)
 
-_Row = dict[str, object]
+_Table = dict[str, NDArray[Any]]
 
 
 def write_mimic(root: PathLike, *, rows: int = 60, hours: int = 60, seed: int = 0, compressed: bool = False) -> Path:
-    """Tables of `rows` intensive-care stays in ``mimic-iii`` below the root.
+    """Tables of `rows` intensive-care stays in ``mimic-iii`` below the root; needs pyarrow.
 
+    Who dies is drawn by `risk_of_death` of the record as `read_mimic` reads it, so that the best predictions are known.
     The first stays include some that a reader leaves out: a child, a short stay, a transfer and an admission with two
-    stays (the cases that `read_mimic` names), besides rows marked as errors and impossible values.
+    stays (the cases that `read_mimic` names), besides rows marked as errors, impossible values and empty ones.
 
     Args:
         root: The folder to write to.
         rows: Number of stays, at least 12.
-        hours: Length of the usual stay.
+        hours: Length of the usual stay, at least 24.
         seed: Of everything random.
         compressed: Whether to write ``.csv.gz``.
 
@@ -58,83 +56,121 @@ def write_mimic(root: PathLike, *, rows: int = 60, hours: int = 60, seed: int = 
     """
     if rows < 12:
         raise ValueError(f"rows must be at least 12, not {rows}")
+    if hours < HOURS:
+        raise ValueError(f"hours must be at least {HOURS}, not {hours}")
     folder = Path(root) / "mimic-iii"
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.RandomState(seed)
-    tables: dict[str, list[_Row]] = {name: [] for name in ("PATIENTS", "ADMISSIONS", "ICUSTAYS", *_EVENT_COLUMNS)}
-    for number in range(rows):
-        _add_stay(tables, number, hours, random)
-    # The second stay of an admission.
-    tables["ICUSTAYS"].append(tables["ICUSTAYS"][3] | {"ICUSTAY_ID": 39_999})
-    headers = {"PATIENTS": _PATIENTS, "ADMISSIONS": _ADMISSIONS, "ICUSTAYS": _ICUSTAYS, **_EVENT_COLUMNS}
-    for name, header in headers.items():
-        _write(folder / f"{name}.csv", header.split(), tables[name], compressed)
+    events = _events(rows, hours, random)
+    died = random.uniform(size=rows) < risk_of_death(_as_read(events, rows, hours))
+    tables = _people(rows, hours, died, random)
+    events = _with_others(events, random)
+    laboratory = _in_laboratory(events["ITEMID"])
+    for name, chosen in (("CHARTEVENTS", ~laboratory), ("LABEVENTS", laboratory)):
+        tables[name] = _event_table({column: values[chosen] for column, values in events.items()}, tables["ICUSTAYS"])
+    # The second stay of an admission, which has no events.
+    tables["ICUSTAYS"] = {name: np.append(column, column[3]) for name, column in tables["ICUSTAYS"].items()}
+    tables["ICUSTAYS"]["ICUSTAY_ID"][-1] = 9_999
+    for name, table in tables.items():
+        _write(folder / f"{name}.csv", _COLUMNS[name].split(), table, compressed)
     return folder
 
 
-def _add_stay(tables: dict[str, list[_Row]], number: int, hours: int, random: np.random.RandomState) -> None:
-    # Some patients come twice, in two admissions.
-    subject, admission, stay = 10_000 + number - (number % 5 == 4), 20_000 + number, 30_000 + number
-    start = datetime(2150, 1, 1) + timedelta(hours=100 * number)
-    end = start + timedelta(hours=20 if number == 1 else hours)
-    sickness = random.uniform()
-    died = int(random.uniform() < 1 / (1 + np.exp(-12 * (sickness - 0.65))))
-    ids: _Row = {"SUBJECT_ID": subject, "HADM_ID": admission}
-    if number % 5 != 4:
-        age = 10 if number == 0 else int(random.randint(20, 90))
-        tables["PATIENTS"].append(
-            {"SUBJECT_ID": subject, "GENDER": "F", "DOB": _time(start - timedelta(days=366 * age))}
-        )
-    tables["ADMISSIONS"].append(
-        ids
-        | {"ADMITTIME": _time(start), "DISCHTIME": _time(end), "HOSPITAL_EXPIRE_FLAG": died, "HAS_CHARTEVENTS_DATA": 1}
-    )
-    unit = {"FIRST_CAREUNIT": "MICU", "LAST_CAREUNIT": "SICU" if number == 2 else "MICU"}
-    times = {"INTIME": _time(start), "OUTTIME": _time(end), "LOS": (end - start).total_seconds() / 86_400}
-    tables["ICUSTAYS"].append(ids | {"ICUSTAY_ID": stay, "DBSOURCE": "metavision"} | unit | times)
-    for variable, (usual, change) in zip(VARIABLES, _USUAL):
-        _add_events(tables, ids, stay, start, variable, usual + change * sickness, random)
+def _events(rows: int, hours: int, random: np.random.RandomState) -> _Table:
+    """What is measured of all stays, at most once an hour: number of the stay, hour, item and value as recorded."""
+    values = courses(rows, hours, random)
+    tested = np.array([variable.items[-1] in _LABORATORY for variable in VARIABLES])
+    stay, hour, which = np.nonzero(random.uniform(size=values.shape) < np.where(tested, _TESTED, _VITAL))
+    value = values[stay, hour, which]
+    item = np.zeros(len(value), np.int64)
+    for number, variable in enumerate(VARIABLES):
+        own = which == number
+        item[own] = random.choice(variable.items, size=int(own.sum()))
+        value[own] = _recorded(value[own], item[own], variable)
+    return {"stay": stay, "hour": hour, "which": which, "ITEMID": item, "value": value}
 
 
-def _add_events(
-    tables: dict[str, list[_Row]],
-    ids: _Row,
-    stay: int,
-    start: datetime,
-    variable: Variable,
-    level: float,
-    random: np.random.RandomState,
-) -> None:
-    """Vital signs about every two hours, laboratory tests about every eight, from an hour before the stay on."""
-    count = 8 if variable.items[-1] in _LABORATORY else 30
-    for hour, item in zip(random.uniform(-1, 60, size=count), random.choice(variable.items, size=count).tolist()):
-        name = "LABEVENTS" if item in _LABORATORY else "CHARTEVENTS"
-        value = level * (1 + 0.03 * random.standard_normal())
-        if item in variable.fahrenheit:
-            value = 1.8 * value + 32
-        if item in variable.fraction:
-            value = value / 100
-        value = round(value, 3)
-        row = ids | {"ITEMID": item, "CHARTTIME": _time(start + timedelta(hours=float(hour)))}
-        if name == "CHARTEVENTS":
-            row |= {"ICUSTAY_ID": stay, "ERROR": int(random.uniform() < 0.02)}
-            if row["ERROR"]:
-                value = 1.5 * value
-        tables[name].append(row | {"VALUE": value, "VALUENUM": value if random.uniform() < 0.98 else ""})
+def _recorded(value: NDArray[np.float64], item: NDArray[np.int64], variable: Variable) -> NDArray[np.float64]:
+    """Possible values in the units of their items, with the digits that are written down."""
+    whole = variable.name.startswith("coma scale")
+    value = value.round().clip(1) if whole else value
+    value = value.clip(variable.low + 1e-2 * (1 + variable.low), variable.high)
+    value = np.where(np.isin(item, variable.fahrenheit), 1.8 * value + 32, value)
+    value = np.where(np.isin(item, variable.fraction), value / 100, value)
+    return value.round(3)
 
 
-def _time(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%d %H:%M:%S")
+def _as_read(events: _Table, rows: int, hours: int) -> NDArray[np.float64]:
+    """The series ``[rows, hours, variables]`` that a reader makes of the events."""
+    value, possible = clean(events["value"], events["ITEMID"], events["which"], VARIABLES)
+    assert possible.all()
+    series = np.full((rows, hours, len(VARIABLES)), np.nan)
+    series[events["stay"], events["hour"], events["which"]] = value
+    return carry_forward(series)
 
 
-def _write(path: Path, header: Sequence[str], rows: Iterable[_Row], compressed: bool) -> None:
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, header, restval="")
-    writer.writeheader()
-    for number, row in enumerate(rows, start=1):
-        writer.writerow({"ROW_ID": number} | row)
-    data = text.getvalue().encode("utf-8")
-    if compressed:
-        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(data, mtime=0))
-    else:
-        path.write_bytes(data)
+def _people(rows: int, hours: int, died: NDArray[np.bool_], random: np.random.RandomState) -> dict[str, _Table]:
+    """Patients, some of whom come twice, their admissions and their stays."""
+    number = np.arange(rows)
+    again = number % 5 == 4
+    ids: _Table = {"SUBJECT_ID": 10_000 + number - again, "HADM_ID": 20_000_000 + number}
+    start = _FIRST_STAY + 100 * _SECONDS_PER_HOUR * number
+    end = start + np.where(number == 1, 20, hours) * _SECONDS_PER_HOUR
+    age = np.where(number == 0, 10, random.randint(20, 90, size=rows))
+    ward = np.full(rows, "MICU")
+    patients: _Table = {"SUBJECT_ID": ids["SUBJECT_ID"], "GENDER": np.full(rows, "F")}
+    patients["DOB"] = _time(start - age * _SECONDS_PER_YEAR)
+    admissions: _Table = ids | {"ADMITTIME": _time(start), "DISCHTIME": _time(end)}
+    admissions |= {"HOSPITAL_EXPIRE_FLAG": died.astype(np.int64), "HAS_CHARTEVENTS_DATA": np.ones(rows, np.int64)}
+    stays: _Table = ids | {"ICUSTAY_ID": 30_000_000 + number, "DBSOURCE": np.full(rows, "metavision")}
+    stays |= {"FIRST_CAREUNIT": ward, "LAST_CAREUNIT": np.where(number == 2, "SICU", ward)}
+    stays |= {"INTIME": _time(start), "OUTTIME": _time(end), "LOS": (end - start) / (24 * _SECONDS_PER_HOUR)}
+    first_time = {name: column[~again] for name, column in patients.items()}
+    return {"PATIENTS": first_time, "ADMISSIONS": admissions, "ICUSTAYS": stays}
+
+
+def _with_others(events: _Table, random: np.random.RandomState) -> _Table:
+    """The events, and further ones that a reader must pass over."""
+    spoilt = np.flatnonzero(random.uniform(size=len(events["value"])) < _SPOILT)
+    early = np.flatnonzero((events["hour"] == 0) & (random.uniform(size=len(events["hour"])) < 0.5))
+    more = {name: values[np.concatenate([spoilt, early])] for name, values in events.items()}
+    kind = np.concatenate([random.randint(3, size=len(spoilt)), np.full(len(early), 3)])
+    # Only charts can be marked as errors.
+    kind[(kind == 0) & _in_laboratory(more["ITEMID"])] = 1
+    more["hour"] = np.where(kind == 3, -1, more["hour"])
+    more["value"] = np.select([kind == 0, kind == 1, kind == 2], [1.5 * more["value"], -1.0, np.nan], more["value"])
+    joined = {name: np.concatenate([events[name], values]) for name, values in more.items()}
+    joined["ERROR"] = np.concatenate([np.zeros(len(events["value"]), np.int64), (kind == 0).astype(np.int64)])
+    order = random.permutation(len(joined["hour"]))
+    return {name: values[order] for name, values in joined.items()} | {"minute": random.uniform(size=len(order))}
+
+
+def _event_table(events: _Table, stays: _Table) -> _Table:
+    own = {name: stays[name][events["stay"]] for name in ("SUBJECT_ID", "HADM_ID", "ICUSTAY_ID")}
+    start = stays["INTIME"][events["stay"]].astype(np.int64)
+    seconds = ((events["hour"] + events["minute"]) * _SECONDS_PER_HOUR).astype(np.int64)
+    values = {"ITEMID": events["ITEMID"], "VALUENUM": events["value"], "ERROR": events["ERROR"]}
+    return own | {"CHARTTIME": _time(start + seconds), "VALUE": events["value"]} | values
+
+
+def _in_laboratory(item: NDArray[np.int64]) -> NDArray[np.bool_]:
+    return (item >= _LABORATORY.start) & (item < _LABORATORY.stop)
+
+
+def _time(seconds: NDArray[np.int64]) -> NDArray[np.datetime64]:
+    return seconds.astype("datetime64[s]")
+
+
+def _write(path: Path, header: list[str], table: _Table, compressed: bool) -> None:
+    """A table as CSV; columns that it has nothing for are empty, as are values that are NaN."""
+    csv, arrow = need("pyarrow.csv", "hospital records"), need("pyarrow", "hospital records")
+    rows = len(next(iter(table.values())))
+    table = {"ROW_ID": np.arange(1, rows + 1)} | table
+    columns = [
+        arrow.array(table[name], from_pandas=True) if name in table else arrow.nulls(rows, arrow.string())
+        for name in header
+    ]
+    options = csv.WriteOptions(quoting_style="needed")
+    name = f"{path.name}.gz" if compressed else path.name
+    with arrow.output_stream(str(path.with_name(name)), compression="gzip" if compressed else None) as file:
+        csv.write_csv(arrow.table(columns, names=header), file, options)

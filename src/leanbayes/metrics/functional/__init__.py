@@ -22,11 +22,13 @@ from leanbayes.metrics.functional.corruption import (
 )
 from leanbayes.metrics.functional.density import log_predictive_density
 from leanbayes.metrics.functional.diversity import disagreement, normalised_disagreement
+from leanbayes.metrics.functional.paired import PairedTest, paired_test
 from leanbayes.metrics.functional.ranking import average_precision, ood_auroc, ood_fpr, ood_score
 from leanbayes.metrics.functional.regression import central_interval, coverage, interval_width, rmse
 
 __all__ = [
     "IntensityTable",
+    "PairedTest",
     "ReliabilityTable",
     "accuracy",
     "adaptive_calibration_error",
@@ -47,6 +49,7 @@ __all__ = [
     "ood_auroc",
     "ood_fpr",
     "ood_score",
+    "paired_test",
     "relative_mean_corruption_error",
     "reliability_table",
     "rmse",

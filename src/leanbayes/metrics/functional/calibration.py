@@ -79,7 +79,12 @@ def expected_calibration_error(
         tensor(0.1667)
     """
     check_bins(bins, min_count)
-    return _expected(_width_sums(probs, labels, bins), min_count).float()
+    return expected_calibration_error_of(*_top_label(probs, labels), bins, min_count)
+
+
+def expected_calibration_error_of(confidence: Tensor, hits: Tensor, bins: int = 15, min_count: int = 1) -> Tensor:
+    """The same, of confidences ``[N]`` and whether each was right."""
+    return _expected(_bin_sums(confidence, hits, _equal_width(bins, confidence.device)), min_count).float()
 
 
 def max_calibration_error(probs: Tensor | Prediction, labels: Tensor, bins: int = 15, *, min_count: int = 1) -> Tensor:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+import torch
+
+from leanbayes.metrics.functional import paired_test
 from leanbayes.reproduce.result import Check
 
 # A two-sided test at the level of 5 %.
@@ -56,9 +59,7 @@ def paired_z(right: Sequence[int], others: Sequence[int]) -> float:
         right: 1 for each example that the first gets right, else 0.
         others: The same of the second, for the same examples.
     """
-    pairs = list(zip(right, others, strict=True))
-    better, worse = sum(a > b for a, b in pairs), sum(a < b for a, b in pairs)
-    return (better - worse) / max(1.0, (better + worse) ** 0.5)
+    return float(paired_test(torch.as_tensor(right), torch.as_tensor(others)).z)
 
 
 def no_less_accurate(name: str, other: str, right: Sequence[Sequence[int]], others: Sequence[Sequence[int]]) -> Check:

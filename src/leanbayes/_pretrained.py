@@ -1,0 +1,133 @@
+"""Folders as transformers writes them, with a converted model's weights in our own file."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from leanbayes._save import load, save
+from leanbayes._saved_file import PathLike
+from leanbayes.convert.pretrained import writes_pretrained
+from leanbayes.nn._base import Converted
+
+WEIGHTS = "leanbayes.safetensors"
+# transformers looks for its weights here, and its error names the file that is not there: the name is the advice.
+_INDEX = "model.safetensors.index.json"
+_ADVICE = f"{WEIGHTS}, which leanbayes.huggingface.from_pretrained reads"
+_PLAIN = ("model.safetensors", "pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+@writes_pretrained
+def save_pretrained(
+    model: nn.Module, folder: PathLike, is_main_process: bool = True, push_to_hub: bool = False, **options: Any
+) -> None:
+    """Write a converted model of transformers to a folder that `from_pretrained` reads.
+
+    This is what ``model.save_pretrained(folder)`` of a converted model does. The folder gets the configuration as ever
+    and, in ``leanbayes.safetensors``, every tensor and the method and prior of every layer, as `lb.save` writes them.
+    The plain ``from_pretrained`` refuses the folder with an error that names ours, where it would take a converted
+    model's weights for missing ones and draw them anew. Of a PEFT model it gets the adapter alone: its configuration,
+    what is trained and what was converted.
+
+    Args:
+        model: A converted model with a configuration.
+        folder: Where to write; created where it does not exist.
+        is_main_process: False writes nothing, for the other processes of a run on several devices.
+        push_to_hub: Not offered; ``model.push_to_hub(name)`` saves and uploads.
+        options: Those of transformers that only change how plain weights are written; not used.
+
+    Raises:
+        ValueError: If the folder holds the weights of a plain model, or the model has no configuration.
+    """
+    plain: Any = model.plain_view() if isinstance(model, Converted) else model
+    config = getattr(plain, "config", None)
+    if config is None:
+        raise ValueError(f"a {type(plain).__name__} has no configuration of transformers; use lb.save(model, path)")
+    if push_to_hub:
+        raise ValueError("push_to_hub=True is not offered when saving; model.push_to_hub(name) saves and uploads")
+    if not is_main_process:
+        return
+    target = Path(os.fspath(folder))
+    target.mkdir(parents=True, exist_ok=True)
+    other = next((name for name in _PLAIN if (target / name).exists()), None)
+    if other is not None:
+        raise ValueError(
+            f"{folder} holds {other} of a plain model, which would be loaded instead; choose another folder"
+        )
+    if _has_adapter(plain):
+        plain.peft_config[plain.active_adapter].save_pretrained(folder)
+        save(model, target / WEIGHTS, frozen=False)
+        return
+    config.architectures = [type(plain).__name__]
+    config.save_pretrained(folder)
+    if plain.can_generate():
+        plain.generation_config.save_pretrained(folder)
+    save(model, target / WEIGHTS)
+    (target / _INDEX).write_text(json.dumps({"metadata": {"total_size": 0}, "weight_map": {"": _ADVICE}}, indent=2))
+
+
+def from_pretrained(model_class: Any, folder: PathLike, **options: Any) -> nn.Module:
+    """Read a converted model that `save_pretrained` wrote, every converted weight included.
+
+    Builds the plain model from the configuration, converts it layer by layer as the saved one was, and fills in the
+    values. Like transformers' own it returns a model in eval mode.
+
+    Args:
+        model_class: What would load the plain model: ``AutoModelForCausalLM``, ``BertForMaskedLM``, ... For an adapter
+            of PEFT, the base model itself; the adapter is put in it.
+        folder: A folder, or a repository on the Hub.
+        options: For the configuration and the download: ``revision``, ``token``, ``cache_dir``, ...
+
+    Raises:
+        ValueError: If the folder holds a plain model, or the values do not fit the configuration.
+
+    Example:
+        >>> import tempfile, leanbayes as lb
+        >>> from leanbayes.huggingface import from_pretrained
+        >>> from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM
+        >>> config = BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+        >>> model = lb.bayesianize(BertForMaskedLM(config), lb.Rank1())
+        >>> folder = tempfile.mkdtemp()
+        >>> model.save_pretrained(folder)
+        >>> again = from_pretrained(AutoModelForMaskedLM, folder)
+        >>> bool(lb.kl(again) == lb.kl(model))
+        True
+    """
+    from transformers import AutoConfig, GenerationConfig
+    from transformers.utils.hub import cached_file
+
+    name = type(model_class).__name__ if isinstance(model_class, nn.Module) else model_class.__name__
+    path = cached_file(folder, WEIGHTS, _raise_exceptions_for_missing_entries=False, **options)
+    if path is None:
+        raise ValueError(
+            f"{folder} has no {WEIGHTS}, so it holds no converted model; load it with "
+            f"{name}.from_pretrained and convert it with lb.bayesianize"
+        )
+    if isinstance(model_class, nn.Module):
+        return load(path, _with_adapter(model_class, folder)).eval()
+    config = AutoConfig.from_pretrained(folder, **options)
+    build = getattr(model_class, "from_config", None) or model_class._from_config
+    plain = build(config)
+    if plain.can_generate():
+        plain.generation_config = GenerationConfig.from_pretrained(folder, **options)
+    return load(path, plain).eval()
+
+
+def _has_adapter(model: Any) -> bool:
+    """Whether a model is PEFT's, which has the plain one inside."""
+    return callable(getattr(model, "get_base_model", None)) and bool(getattr(model, "peft_config", None))
+
+
+def _with_adapter(base: nn.Module, folder: PathLike) -> nn.Module:
+    """A base model with a fresh adapter of a folder's configuration."""
+    try:
+        from peft import PeftConfig, get_peft_model  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ImportError("adapters need PEFT: pip install peft") from None
+    if not os.path.exists(os.path.join(folder, "adapter_config.json")):
+        raise ValueError(f"{folder} holds a whole model and no adapter; give the model's class")
+    return get_peft_model(base, PeftConfig.from_pretrained(folder))  # pyright: ignore[reportArgumentType]

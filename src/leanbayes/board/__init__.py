@@ -1,0 +1,10 @@
+"""The board: our default estimators and what else a user would pick, on the same tables under the same rules.
+
+Every contender gets the training rows and a seed, and nothing is tuned for a table. `leanbayes reproduce board-tables`
+runs it.
+"""
+
+from leanbayes.board.contender import Contender, Forecaster, NotInstalled
+from leanbayes.board.scores import class_scores, regression_scores
+
+__all__ = ["Contender", "Forecaster", "NotInstalled", "class_scores", "regression_scores"]

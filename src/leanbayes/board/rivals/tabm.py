@@ -1,0 +1,77 @@
+"""TabM with piecewise-linear embeddings, trained and stopped as its authors document it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from leanbayes._sampling import SeededRandom
+from leanbayes.board.contender import Array, Gaussians, library
+from leanbayes.board.rivals import _network
+
+_RATE, _DECAY = 2e-3, 3e-4
+_BINS = 48
+
+
+def regressor(x: Array, y: Array, seed: int) -> Gaussians:
+    """Members are trained each on its own squared error; noise of the size of the errors on rows held out."""
+    scaler, target = _network.scaler(x), _network.scaler(y[:, None])
+    parts = _parts(scaler, x, torch.as_tensor(target.transform(y[:, None])[:, 0], dtype=torch.float32), seed)
+    model = _build(parts, x.shape[1], 1, seed)
+    _network.train(model, parts, _squares, _RATE, _DECAY, seed)
+    with torch.no_grad():
+        std = (model(parts.held_out_x)[..., 0].mean(1) - parts.held_out_y).square().mean().sqrt().item()
+    centre, scale = float(target.mean_[0]), float(target.scale_[0])
+
+    def moments(new: Array) -> tuple[Array, Array]:
+        with torch.no_grad():
+            mean = model(_inputs(scaler, new))[..., 0].mean(1).double().numpy()
+        return mean * scale + centre, np.full(len(new), std * scale)
+
+    return Gaussians(moments)
+
+
+def classifier(x: Array, y: Array, seed: int) -> Callable[[Array], Array]:
+    """Members are trained each on its own cross entropy; their probabilities are averaged."""
+    scaler = _network.scaler(x)
+    parts = _parts(scaler, x, torch.as_tensor(y), seed)
+    model = _build(parts, x.shape[1], int(y.max()) + 1, seed)
+    _network.train(model, parts, _entropies, _RATE, _DECAY, seed)
+
+    def probs(new: Array) -> Array:
+        with torch.no_grad():
+            return model(_inputs(scaler, new)).double().softmax(-1).mean(1).numpy()
+
+    return probs
+
+
+def _inputs(scaler: Any, x: Array) -> Tensor:
+    return torch.as_tensor(scaler.transform(x), dtype=torch.float32)
+
+
+def _parts(scaler: Any, x: Array, y: Tensor, seed: int) -> _network.Parts:
+    return _network.split(_inputs(scaler, x), y, seed)
+
+
+def _build(parts: _network.Parts, features: int, outputs: int, seed: int) -> nn.Module:
+    tabm, embeddings = library("tabm", "tabm"), library("rtdl_num_embeddings", "rtdl_num_embeddings")
+    varying = parts.x.min(0).values < parts.x.max(0).values
+    with SeededRandom(seed):
+        if not varying.all():  # bins need two distinct values
+            return tabm.TabM.make(n_num_features=features, d_out=outputs)
+        bins = embeddings.compute_bins(parts.x, n_bins=min(_BINS, len(parts.x) - 1))
+        embed = embeddings.PiecewiseLinearEmbeddings(bins, d_embedding=16, activation=False, version="B")
+        return tabm.TabM.make(n_num_features=features, d_out=outputs, num_embeddings=embed)
+
+
+def _squares(outputs: Tensor, y: Tensor) -> Tensor:
+    return (outputs[..., 0] - y[:, None]).square().mean()
+
+
+def _entropies(outputs: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(outputs.flatten(0, 1), y.repeat_interleave(outputs.shape[1]))

@@ -1,0 +1,93 @@
+"""What every test example says: kept beside each trained model, so that methods can be compared example by example."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from leanbayes._prediction import Prediction
+from leanbayes.metrics import functional as F
+from leanbayes.metrics.functional.classification import TINY
+from leanbayes.objectives.likelihoods import Gaussian
+from leanbayes.training.files import write_bytes
+
+LOSSES = "losses.npz"
+
+
+def example_losses(prediction: Prediction, y: Tensor, target_std: float = 1.0) -> dict[str, Tensor]:
+    """One value per example ``[N]`` for each metric that is a mean over examples.
+
+    Args:
+        prediction: Of the examples.
+        y: Their targets, as the network was fitted to them.
+        target_std: What one unit of those is in the data.
+
+    Returns:
+        By metric; for "rmse" the squared errors.
+    """
+    if isinstance(prediction.likelihood, Gaussian):
+        error = (prediction.mean.reshape(y.shape) - y).double() * target_std
+        return {"rmse": error.square(), "lpd": prediction.log_prob(y).double() - np.log(target_std)}
+    probs, own = prediction.probs.double(), prediction.probs.double().gather(1, y.long().unsqueeze(1)).squeeze(1)
+    return {
+        "accuracy": (prediction.label == y).double(),
+        "nll": -own.clamp_min(TINY).log(),
+        "brier": probs.square().sum(1) - 2 * own + 1,
+    }
+
+
+def write_losses(folder: Path, losses: dict[str, Tensor]) -> None:
+    """Keep the values of one network."""
+    buffer = io.BytesIO()
+    arrays: dict[str, Any] = {name: values.numpy() for name, values in losses.items()}
+    np.savez_compressed(buffer, **arrays)
+    write_bytes(folder / LOSSES, buffer.getbuffer())
+
+
+def read_losses(folder: Path) -> dict[str, Tensor]:
+    """The values of one network; nothing where they are not there, as from an earlier version, or cannot be read."""
+    try:
+        with np.load(folder / LOSSES, allow_pickle=False) as file:
+            return {name: torch.from_numpy(file[name]) for name in file.files}
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return {}
+
+
+def paired_tests(out: Path, methods: list[str], seeds: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Every pair of methods on the same test examples.
+
+    Args:
+        out: The folder of the comparison.
+        methods: Names of those that are done.
+        seeds: Of the networks.
+
+    Returns:
+        For each metric and pair the difference of the first less the second, in standard errors too.
+    """
+    found = {method: [read_losses(out / method / f"seed{seed}") for seed in seeds] for method in methods}
+    stacked = {method: _stacked(runs) for method, runs in found.items()}
+    records = []
+    for first, second in combinations(methods, 2):
+        for metric in stacked[first]:
+            own, other = stacked[first][metric], stacked[second].get(metric)
+            if other is None or own.shape != other.shape:
+                continue
+            test = F.paired_test(own, other)
+            records.append(
+                {"metric": metric, "first": first, "second": second}
+                | {"difference": float(test.difference), "z": float(test.z)}
+            )
+    return records
+
+
+def _stacked(runs: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """By metric ``[S, N]``, where all seeds have it."""
+    shared = [name for name in runs[0] if all(name in run and run[name].shape == runs[0][name].shape for run in runs)]
+    return {name: torch.stack([run[name] for run in runs]) for name in shared}

@@ -1,0 +1,162 @@
+"""Columns of a file as numbers and texts: by what they look like, or as the columns of a training were read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leanbayes.data._arrow import Cells, read_cells
+from leanbayes.data._dataset import Column
+from leanbayes.data._extras import need
+from leanbayes.data._formats import Format, as_seconds, find_decimal, find_format, read_as
+
+
+@dataclass(frozen=True)
+class RawColumn:
+    """A column of a file.
+
+    Attributes:
+        name: Its name.
+        values: float64 with NaN where a value is missing (dates: seconds since 1970), or texts with None there.
+        whole: Whether the numbers are whole by their type.
+        format: How its texts were read.
+        cells: What the file has, None where that is no more than `values`.
+        wrong: Which values could not be read, so that they are missing, too.
+    """
+
+    name: str
+    values: NDArray[Any]
+    whole: bool = False
+    format: Format = field(default_factory=lambda: Format("number"))
+    cells: Any = field(default=None, repr=False, compare=False)
+    wrong: NDArray[np.bool_] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it holds texts."""
+        return self.values.dtype == object
+
+    @cached_property
+    def missing(self) -> NDArray[np.bool_]:
+        """Which values are missing."""
+        if self.is_text:
+            return np.array([value is None for value in self.values], dtype=bool)
+        return np.isnan(self.values)
+
+    @cached_property
+    def texts(self) -> NDArray[Any]:
+        """Values as texts: whole numbers without a point, None where one is missing."""
+        if self.is_text:
+            return self.values
+        if self.format.kind != "number" and self.cells is not None:
+            return _texts(self.cells)
+        return _objects([number_text(value) for value in self.values.tolist()])
+
+    def as_text(self) -> RawColumn:
+        """The same as texts: numbers as `texts` has them, and what is none as the file has it."""
+        texts = self.texts if self.cells is None else np.where(self.missing, _texts(self.cells), self.texts)
+        return RawColumn(self.name, texts, format=replace(self.format, others=()), cells=self.cells)
+
+    def take(self, rows: NDArray[Any]) -> RawColumn:
+        """The column with some rows, by number or by a mask."""
+        numbers = np.flatnonzero(rows) if rows.dtype == bool else rows
+        wrong = None if self.wrong is None else self.wrong[numbers]
+        cells = None if self.cells is None else self.cells.take(numbers)
+        return RawColumn(self.name, self.values[numbers], self.whole, self.format, cells, wrong)
+
+
+def read_columns(
+    path: Path, *, separator: str | None = None, header: bool = True, na: Sequence[str] = ()
+) -> list[RawColumn]:
+    """All columns of a CSV, TSV or Parquet file, by what they look like; see `read_cells`."""
+    return infer_columns(read_cells(path, separator=separator, header=header, na=na))
+
+
+def infer_columns(cells: Cells) -> list[RawColumn]:
+    """Columns as numbers, dates, yes and no, or texts, whichever they look like."""
+    types = need("pyarrow", "tables").types
+    texts = {name: column for name, column in cells.columns.items() if types.is_string(column.type)}
+    decimal = find_decimal(list(texts.values()), cells.separator)
+    return [
+        _by_format(name, column, find_format(column, decimal, cells.separator))
+        if name in texts
+        else _typed(name, column)
+        for name, column in cells.columns.items()
+    ]
+
+
+def read_stored(cells: Cells, code: Column) -> RawColumn:
+    """A column as the training's was read, or, where that fails, as the same kind is written otherwise.
+
+    Args:
+        cells: Of the new file.
+        code: The column of training.
+    """
+    column = cells.columns[code.name]
+    if not need("pyarrow", "tables").types.is_string(column.type):
+        return _typed(code.name, column)
+    if not code.format:
+        return _by_format(code.name, column, Format("text"))
+    read = _by_format(code.name, column, Format(code.source, code.format, code.others))
+    if read.wrong is not None and read.wrong.any():
+        # The same values, written as in another country.
+        found = find_format(column, find_decimal([column], cells.separator), cells.separator)
+        if found.kind == code.source and not found.others:
+            return _by_format(code.name, column, found)
+    # A text among numbers that are categories is one more value, not a wrong one.
+    return read.as_text() if code.kind == "category" else read
+
+
+def number_text(value: float) -> str | None:
+    """A number as a text, whole ones without a point; None for NaN."""
+    if value != value:
+        return None
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def _by_format(name: str, column: Any, form: Format) -> RawColumn:
+    if form.kind == "text":
+        return RawColumn(name, _texts(column), format=form, cells=column)
+    values, wrong = read_as(column, form)
+    return RawColumn(name, values, form.whole, form, column, wrong)
+
+
+def _typed(name: str, column: Any) -> RawColumn:
+    """A column of a Parquet file, which says what it is."""
+    arrow = need("pyarrow", "tables")
+    types, kind = arrow.types, column.type
+    if types.is_null(kind):
+        return RawColumn(name, np.full(len(column), np.nan))
+    if types.is_boolean(kind):
+        values = column.cast(arrow.int8()).cast(arrow.float64())
+        return RawColumn(name, _floats(values), True, Format("boolean", "true/false"), column)
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        whole = types.is_integer(kind)
+        return RawColumn(name, _floats(column.cast(arrow.float64(), safe=False)), whole, Format("number", "1234.5"))
+    if types.is_timestamp(kind) or types.is_date(kind):
+        return RawColumn(name, _floats(as_seconds(column)), format=Format("date", "ISO 8601"), cells=column)
+    return RawColumn(name, _texts(column), format=Format("text"), cells=column)
+
+
+def _floats(column: Any) -> NDArray[np.float64]:
+    return np.array(column.to_numpy(), dtype=np.float64)
+
+
+def _texts(column: Any) -> NDArray[Any]:
+    return _objects([None if v is None else _text(v) for v in column.to_pylist()])
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _objects(values: list[str | None]) -> NDArray[Any]:
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array

@@ -1,0 +1,280 @@
+"""How texts of a table are written: numbers with points or commas, dates, and pairs such as yes and no."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leanbayes.data._extras import need
+
+Kind = Literal["number", "boolean", "date", "text"]
+
+# By example: the mark before decimals, and between thousands.
+NUMBERS = {
+    "1234.5": (".", ""),
+    "1234,5": (",", ""),
+    "1,234.5": (".", ","),
+    "1.234,5": (",", "."),
+    "1 234.5": (".", " "),
+    "1 234,5": (",", " "),
+    "1'234.5": (".", "'"),
+}
+_POINTS = tuple(name for name, (decimal, _) in NUMBERS.items() if decimal == ".")
+_COMMAS = tuple(name for name, (decimal, _) in NUMBERS.items() if decimal == ",")
+_PAIRS = (
+    "yes/no", "y/n", "true/false", "t/f", "on/off", "ja/nein", "j/n", "wahr/falsch", "oui/non", "vrai/faux", "si/no",
+    "sí/no", "sim/não", "da/net", "tak/nie",
+)  # fmt: skip
+_CLOCK = {"": "", " %H:%M": r"[ T]\d{1,2}:\d{2}", " %H:%M:%S": r"[ T]\d{1,2}:\d{2}:\d{2}"}
+_DAYS = {
+    "%Y-%m-%d": r"\d{4}-\d{1,2}-\d{1,2}",
+    "%Y/%m/%d": r"\d{4}/\d{1,2}/\d{1,2}",
+    "%d.%m.%Y": r"\d{1,2}\.\d{1,2}\.\d{4}",
+    "%d.%m.%y": r"\d{1,2}\.\d{1,2}\.\d{2}",
+    "%m/%d/%Y": r"\d{1,2}/\d{1,2}/\d{4}",
+    "%d/%m/%Y": r"\d{1,2}/\d{1,2}/\d{4}",
+    "%m/%d/%y": r"\d{1,2}/\d{1,2}/\d{2}",
+    "%d/%m/%y": r"\d{1,2}/\d{1,2}/\d{2}",
+    "%d-%m-%Y": r"\d{1,2}-\d{1,2}-\d{4}",
+    "%d %b %Y": r"\d{1,2} [A-Za-z]{3} \d{4}",
+    "%d-%b-%Y": r"\d{1,2}-[A-Za-z]{3}-\d{4}",
+    "%b %d, %Y": r"[A-Za-z]{3} \d{1,2}, \d{4}",
+    "%d %B %Y": r"\d{1,2} [A-Za-z]{3,} \d{4}",
+    "%B %d, %Y": r"[A-Za-z]{3,} \d{1,2}, \d{4}",
+}
+ISO, ISO_ZONE = "ISO 8601", "ISO 8601 with zone"
+_WHOLE = r"[+-]?\d+"
+_CURRENCY = "€$£¥%"
+# A column is of numbers where at most one value in twenty is none, and few different ones are not.
+_LEAST_SHARE, _MOST_OTHERS, _LEAST_VALUES = 0.95, 5, 20
+# Values of each column that the decimal mark is looked for in.
+_SAMPLE = 1000
+_FEW = 100
+
+
+@dataclass(frozen=True)
+class Format:
+    """How the texts of a column are to be read.
+
+    Attributes:
+        kind: What they stand for.
+        pattern: One of `NUMBERS`, a pattern of strptime or an ISO one, "yes/no"; empty for plain texts.
+        others: Texts that are no numbers, and count as missing.
+        whole: Whether all numbers are whole and written so.
+        either: Whether days and months may be the other way round.
+    """
+
+    kind: Kind
+    pattern: str = ""
+    others: tuple[str, ...] = ()
+    whole: bool = False
+    either: bool = False
+
+
+def find_decimal(columns: list[Any], separator: str | None) -> str | None:
+    """The decimal mark that texts of a file can have alone: "." or ",", None where nothing decides it."""
+    marks = set()
+    columns = [column.slice(0, _SAMPLE) for column in columns]
+    for column in columns:
+        fits = [name for name in NUMBERS if _all(_matches(column, _number_pattern(name)))]
+        decimals = {NUMBERS[name][0] for name in fits}
+        if len(decimals) == 1:
+            marks |= decimals
+    if len(marks) == 1:
+        return marks.pop()
+    return "," if not marks and separator == ";" and any(map(_has_comma_number, columns)) else None
+
+
+def find_format(column: Any, decimal: str | None = None, separator: str | None = None) -> Format:
+    """What the texts of a column are.
+
+    Args:
+        column: Array of texts; null where a value is missing.
+        decimal: The file's decimal mark, where `find_decimal` found one.
+        separator: Between the cells of the file.
+
+    Returns:
+        The format; that of texts where nothing else fits.
+    """
+    known = len(column) - column.null_count
+    if not known:
+        return Format("number", "1234.5")
+    if _any(_matches(column, r"[+-]?0\d+")):
+        return Format("text")  # codes, such as those of places
+    if decimal != "," and _are_floats(column):  # quick, and by far the most frequent
+        return Format("number", "1234.5", whole=_all(_matches(column, _WHOLE)))
+    names = _by_decimal(decimal, separator)
+    hits = {name: _matches(column, _number_pattern(name)) for name in names}
+    for name in names:
+        if _all(hits[name]):
+            return Format("number", name, whole=_all(_matches(column, _WHOLE)))
+    found = _find_boolean(column) or _find_date(column, month_first=decimal != "," and separator != ";")
+    if found is not None:
+        return found
+    best = max(names, key=lambda name: _count(hits[name]))
+    if known >= _LEAST_VALUES and _count(hits[best]) >= _LEAST_SHARE * known:
+        compute = need("pyarrow.compute", "tables")
+        others = compute.unique(column.filter(compute.invert(hits[best]))).to_pylist()
+        if len(others) <= _MOST_OTHERS:
+            return Format("number", best, tuple(sorted(others)))
+    return Format("text")
+
+
+def read_as(column: Any, form: Format) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Values of a column of texts by a format that is not that of texts.
+
+    Args:
+        column: Array of texts; null where a value is missing.
+        form: How to read them.
+
+    Returns:
+        float64 (dates: seconds since 1970), NaN where a value is missing or wrong; and which are wrong.
+    """
+    arrow, compute = need("pyarrow", "tables"), need("pyarrow.compute", "tables")
+    if form.others:
+        column = compute.if_else(compute.is_in(column, value_set=arrow.array(form.others)), None, column)
+    if form.kind == "number":
+        good = _matches(column, _number_pattern(form.pattern))
+        values = _numbers(compute.if_else(good, column, None), form.pattern)
+    elif form.kind == "boolean":
+        yes, no = form.pattern.split("/")
+        lower = compute.utf8_lower(column)
+        is_yes, is_no = (compute.is_in(lower, value_set=arrow.array(pair)) for pair in ([yes, "1"], [no, "0"]))
+        good = compute.or_(is_yes, is_no)
+        values = compute.if_else(good, is_yes.cast(arrow.float64()), None)
+    else:
+        values = _seconds(column, form.pattern)
+        good = compute.is_valid(values)
+    known = np.asarray(compute.is_valid(column))
+    fine = np.asarray(compute.fill_null(good, False))
+    return np.array(values.cast(arrow.float64()).to_numpy(), dtype=np.float64), known & ~fine
+
+
+def as_seconds(column: Any) -> Any:
+    """Dates and times of pyarrow as seconds since 1970."""
+    arrow, compute = need("pyarrow", "tables"), need("pyarrow.compute", "tables")
+    stamps = column.cast(arrow.timestamp("us", tz=getattr(column.type, "tz", None)), safe=False)
+    return compute.divide(stamps.cast(arrow.int64()).cast(arrow.float64()), 1e6)
+
+
+def _by_decimal(decimal: str | None, separator: str | None) -> tuple[str, ...]:
+    """Formats of numbers, the likely ones first: 1,234 alone may be a thousand or a little more than one."""
+    if decimal == ",":
+        return (*_COMMAS, *_POINTS)
+    plain, *others = _POINTS
+    if decimal == "." or separator != ";":
+        return (plain, *others, *_COMMAS)
+    return (plain, *_COMMAS, *others)
+
+
+def _number_pattern(name: str) -> str:
+    decimal, thousands = (re.escape(mark) if mark else "" for mark in NUMBERS[name])
+    thousands = "[ \u00a0\u202f]" if NUMBERS[name][1] == " " else "['’]" if NUMBERS[name][1] == "'" else thousands
+    digits = rf"(\d{{1,3}}({thousands}\d{{3}})+|\d+)" if thousands else r"\d+"
+    number = rf"({digits}({decimal}\d*)?|{decimal}\d+)([eE][+-]?\d+)?"
+    words = "|[+-]?(inf|Inf|INF|infinity|Infinity)" if name == "1234.5" else ""
+    return rf"[{_CURRENCY}]?\s?[+-]?[{_CURRENCY}]?{number}\s?[{_CURRENCY}]?{words}"
+
+
+def _numbers(column: Any, name: str) -> Any:
+    arrow, compute = need("pyarrow", "tables"), need("pyarrow.compute", "tables")
+    decimal = NUMBERS[name][0]
+    # What is neither a digit nor the decimal mark, a sign or an exponent goes.
+    plain = compute.replace_substring_regex(column, rf"[^0-9a-zA-Z+\-{decimal}]", "")
+    if decimal == ",":
+        plain = compute.replace_substring(plain, ",", ".")
+    return plain.cast(arrow.float64())
+
+
+def _are_floats(column: Any) -> bool:
+    arrow = need("pyarrow", "tables")
+    try:
+        column.cast(arrow.float64())
+    except arrow.ArrowInvalid:
+        return False
+    return True
+
+
+def _has_comma_number(column: Any) -> bool:
+    return _all(_matches(column, _number_pattern("1234,5"))) and not _all(_matches(column, _WHOLE))
+
+
+def _find_boolean(column: Any) -> Format | None:
+    compute = need("pyarrow.compute", "tables")
+    values = {value for value in compute.unique(compute.utf8_lower(column)).to_pylist() if value is not None}
+    if len(values) > 2:
+        return None
+    pair = next((pair for pair in _PAIRS if values <= set(pair.split("/"))), None)
+    return None if pair is None else Format("boolean", pair, whole=True)
+
+
+def _find_date(column: Any, month_first: bool) -> Format | None:
+    known = column.drop_null()
+    few = known.slice(0, _FEW)  # most patterns do not even fit these
+    for pattern in (ISO, ISO_ZONE):
+        if _all(_matches(few, r"\d{4}-\d{2}-\d{2}.*")) and _reads(few, pattern) and _reads(known, pattern):
+            return Format("date", pattern)
+    found = [
+        day + clock
+        for day, days in _DAYS.items()
+        for clock, clocks in _CLOCK.items()
+        if _all(_matches(few, days + clocks)) and _all(_matches(known, days + clocks)) and _reads(known, day + clock)
+    ]
+    if not found:
+        return None
+    months = [pattern for pattern in found if pattern.startswith("%m")]
+    others = [pattern for pattern in found if not pattern.startswith("%m")]
+    chosen = (months if months and (month_first or not others) else others)[0]
+    return Format("date", chosen, either=bool(months and others))
+
+
+def _reads(column: Any, pattern: str) -> bool:
+    return _seconds(column, pattern).null_count == column.null_count
+
+
+def _seconds(column: Any, pattern: str) -> Any:
+    """Seconds since 1970, null where a text is no such date."""
+    arrow, compute = need("pyarrow", "tables"), need("pyarrow.compute", "tables")
+    if pattern not in (ISO, ISO_ZONE):
+        texts = (
+            compute.replace_substring(column, "T", " ") if "%H" in pattern and "%b" not in pattern.lower() else column
+        )
+        stamps = compute.strptime(texts, format=pattern, unit="s", error_is_null=True)
+        return stamps.cast(arrow.int64()).cast(arrow.float64())
+    kind = arrow.timestamp("us", tz="UTC" if pattern == ISO_ZONE else None)
+    try:
+        return as_seconds(column.cast(kind))
+    except arrow.ArrowInvalid:
+        pass
+    # One by one, as one wrong text spoils all.
+    good = [_is_stamp(text, kind) for text in column.to_pylist()]
+    return as_seconds(compute.if_else(arrow.chunked_array([arrow.array(good)]), column, None).cast(kind))
+
+
+def _is_stamp(text: str | None, kind: Any) -> bool:
+    arrow = need("pyarrow", "tables")
+    try:
+        arrow.scalar(text, arrow.string()).cast(kind)
+    except arrow.ArrowInvalid:
+        return False
+    return True
+
+
+def _matches(column: Any, pattern: str) -> Any:
+    return need("pyarrow.compute", "tables").match_substring_regex(column, f"^({pattern})$")
+
+
+def _all(hits: Any) -> bool:
+    return hits.null_count < len(hits) and bool(need("pyarrow.compute", "tables").all(hits).as_py())
+
+
+def _any(hits: Any) -> bool:
+    return bool(need("pyarrow.compute", "tables").any(hits).as_py())
+
+
+def _count(hits: Any) -> int:
+    return int(need("pyarrow.compute", "tables").sum(hits).as_py() or 0)

@@ -1,0 +1,158 @@
+"""What each column of a table is for: input, target, a row's name, or nothing that a network can use."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from leanbayes.data._columns import RawColumn
+from leanbayes.data._encode import listed
+
+# Names that a target has where nothing else is said.
+_TARGET_NAMES = ("target", "label", "class", "y", "outcome", "response", "output", "ziel", "zielwert", "klasse")
+_ID_ENDINGS = ("id", "ids", "uid", "uuid", "guid", "key", "index", "idx", "nr", "no", "number", "nummer", "rowid")
+# Below this many rows, that all values differ says nothing.
+_LEAST_ROWS = 20
+_MOSTLY = 0.9
+# The share of rows that the categories of a column which nobody named should be of.
+LEAST_COVERED = 0.5
+
+
+class TableError(ValueError):
+    """What stands in the way of using a table, all in one message.
+
+    Attributes:
+        fixes: Options of the reader that solve everything, by name; empty where that takes a thought.
+    """
+
+    def __init__(self, message: str, fixes: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.fixes = fixes or {}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that stands in the way, and the options that solve it, where some do."""
+
+    text: str
+    fixes: dict[str, Any] = field(default_factory=dict)
+
+
+def raise_all(problems: Sequence[Problem], source: str, dropped: Sequence[str] = ()) -> None:
+    """Raise one error for all problems, where there are any.
+
+    Args:
+        problems: What stands in the way.
+        source: Name of the file.
+        dropped: Columns that are left out already, which stay so.
+    """
+    if not problems:
+        return
+    fixes: dict[str, Any] = {}
+    for name, value in (item for problem in problems for item in problem.fixes.items()):
+        fixes[name] = [*fixes.get(name, dropped), *value] if name == "drop" else value
+    texts = [problem.text for problem in problems]
+    said = texts[0] if len(texts) == 1 else " ".join(f"({n}) {text};" for n, text in enumerate(texts, 1))[:-1]
+    head = "" if len(texts) == 1 else f"{source} has {len(texts)} problems: "
+    advice = ", ".join(f"{name}={value!r}" for name, value in fixes.items())
+    solved = all(problem.fixes for problem in problems)
+    raise TableError(head + said + (f"; pass {advice}" if advice else ""), fixes if solved else None)
+
+
+def unknown_columns(names: Sequence[str], columns: Sequence[RawColumn], source: str) -> list[Problem]:
+    """A problem for each name that no column has."""
+    known = [column.name for column in columns]
+    found = []
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"its columns are {listed(known)}"
+            found.append(Problem(f"{source} has no column {name!r}; {hint}"))
+    return found
+
+
+def choose_target(columns: Sequence[RawColumn], source: str) -> tuple[RawColumn | None, str, Problem | None]:
+    """The column to predict where none was named: one whose name says so, else the last.
+
+    Returns:
+        The column, what the user should know about the choice, and a problem where there is no choice.
+    """
+    named = [column for column in columns if column.name.lower() in _TARGET_NAMES]
+    if len(named) == 1:
+        return named[0], "", None
+    candidates = [column.name for column in named or columns if named or can_be_target(column)]
+    if not named and columns and can_be_target(columns[-1]):
+        last = columns[-1].name
+        return columns[-1], f"the target is {last!r}, the last column; the option target names another", None
+    if named:
+        why = f"{listed([repr(name) for name in candidates])} all sound like one"
+    elif columns:
+        why = f"the last one, {columns[-1].name!r}, cannot be predicted"
+    else:
+        why = "there is none"
+    text = f"it is not clear which column of {source} to predict, as {why}"
+    if not named:
+        some = listed([repr(name) for name in candidates])
+        text += f"; it could be one of {some}" if some else ", and neither can any other"
+    return None, "", Problem(text, {"target": candidates[0] if len(candidates) == 1 else "NAME"})
+
+
+def can_be_target(column: RawColumn) -> bool:
+    """Whether it makes sense to predict a column: no date, no row's name, more than one value."""
+    if column.format.kind == "date" or is_id(column) or is_free_text(column):
+        return False
+    known = column.texts[~column.missing] if column.is_text else column.values[~column.missing]
+    return len(set(known.tolist())) > 1
+
+
+def is_id(column: RawColumn) -> bool:
+    """Whether a column names or counts the rows."""
+    if column.format.kind in ("date", "boolean") or not (column.whole or column.is_text):
+        return False
+    known = column.values[~column.missing]
+    distinct = len(set(known.tolist()))
+    if column.is_text:
+        coded = not any(" " in value for value in known.tolist())
+        return len(known) >= _LEAST_ROWS and (
+            (coded and distinct == len(known)) or (_sounds_like_id(column.name) and distinct >= _MOSTLY * len(known))
+        )
+    if len(known) >= _LEAST_ROWS // 2 and _sounds_like_id(column.name):
+        return distinct >= _MOSTLY * len(known)
+    # Numbers of the rows, from 0 or 1 on.
+    if len(known) < _LEAST_ROWS or len(known) != len(column.values) or known[0] not in (0, 1):
+        return False
+    return bool((np.diff(known) == 1).all())
+
+
+def is_free_text(column: RawColumn) -> bool:
+    """Whether a column of texts has another one in most rows."""
+    if not column.is_text:
+        return False
+    known = column.values[~column.missing].tolist()
+    return len(known) >= _LEAST_ROWS and len(set(known)) > _MOSTLY * len(known)
+
+
+def most_categories(rows: int) -> int:
+    """How many categories a column which nobody named may have at most: the more rows, the more can be learnt."""
+    return max(50, min(300, rows // 100))
+
+
+def _sounds_like_id(name: str) -> bool:
+    words = _words(name)
+    return bool(words) and (words[-1] in _ID_ENDINGS or words[-1].endswith(("nummer", "uuid")) or words == ["unnamed"])
+
+
+def _words(name: str) -> list[str]:
+    """The words of a name, also of one in camel case.
+
+    Example:
+        >>> _words("PassengerId"), _words("Kunden-Nr.")
+        (['passenger', 'id'], ['kunden', 'nr'])
+    """
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
+    return re.findall(r"[^\W_]+", spaced.lower())

@@ -1,0 +1,93 @@
+"""What the figures stand on: how many examples, what a guess would get, and which differences are more than chance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Any, Literal
+
+from leanbayes.report.measures import Measure, canonical
+from leanbayes.report.values import mapping, number, sequence, text
+
+Judgement = Literal["better", "worse", "tie"]
+LEVEL = 0.05
+# Of a score that sees no difference between two sets: half of all pairs in order, and as many alarms as hits.
+_BLIND = {"auroc": 0.5, "fpr95": 0.95}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known besides the figures themselves.
+
+    Attributes:
+        examples: How many, by part: "train", "valid", "test", "corrupted" (of each severity), "ood".
+        guess: What a constant guess gets, by measure.
+        pairs: By measure and two methods, the difference of the first less the second in standard errors.
+    """
+
+    examples: dict[str, int] = field(default_factory=dict)
+    guess: dict[str, float] = field(default_factory=dict)
+    pairs: dict[tuple[str, str, str], float] = field(default_factory=dict)
+
+    def tested(self, key: str) -> bool:
+        """Whether any two methods were compared in a measure."""
+        return any(pair[0] == key for pair in self.pairs)
+
+    def z(self, key: str, first: str, second: str) -> float | None:
+        """How many standard errors the first method's value lies above the second's; None where it was not tested."""
+        if (key, first, second) in self.pairs:
+            return self.pairs[key, first, second]
+        other = self.pairs.get((key, second, first))
+        return None if other is None else -other
+
+    def judge(self, measure: Measure, first: str, second: str, methods: int) -> Judgement | None:
+        """Whether the first method is better or worse beyond chance; None where it was not tested.
+
+        Args:
+            measure: In what.
+            first: Name of one method.
+            second: Name of another.
+            methods: How many there are; the more, the larger a difference has to be (Bonferroni).
+        """
+        z = self.z(measure.key, first, second)
+        if z is None or measure.better not in ("higher", "lower"):
+            return None
+        if abs(z) < NormalDist().inv_cdf(1 - LEVEL / 2 / max(1, methods - 1)):
+            return "tie"
+        return "better" if (z > 0) == (measure.better == "higher") else "worse"
+
+    def chance(self, measure: Measure, mean: float) -> Literal["at chance", "below chance"] | None:
+        """What to call a figure that is no better than a guess; None for one that is, or where no guess is known."""
+        guess = _BLIND.get(measure.key, self.guess.get(measure.key))
+        if guess is None:
+            return None
+        lead, room = measure.cost(guess) - measure.cost(mean), self._room(measure.key)
+        return None if lead > room else "at chance" if lead >= -room else "below chance"
+
+    def _room(self, key: str) -> float:
+        """By how much an AUROC differs from one half by chance, at the level of 5 % (Mann and Whitney)."""
+        inside, outside = self.examples.get("test"), self.examples.get("ood")
+        if key != "auroc" or not inside or not outside:
+            return 0.0
+        return NormalDist().inv_cdf(1 - LEVEL / 2) * ((inside + outside + 1) / (12 * inside * outside)) ** 0.5
+
+
+def read_evidence(raw: Mapping[str, Any]) -> Evidence:
+    """Take what is usable from the content of compare.json."""
+    counts = {key: number(value) for key, value in mapping(raw.get("examples")).items()}
+    if not counts:
+        listed = sequence(mapping(raw.get("settings")).get("examples"))
+        counts = {key: number(value) for key, value in zip(("train", "valid", "test"), listed)}
+    guess = {canonical(key): number(value) for key, value in mapping(raw.get("guess")).items()}
+    pairs = {}
+    for record in map(mapping, sequence(raw.get("paired"))):
+        names = (canonical(text(record.get("metric"))), text(record.get("first")), text(record.get("second")))
+        z = number(record.get("z"))
+        if all(names) and z is not None:
+            pairs[names] = z
+    return Evidence(
+        {key: round(value) for key, value in counts.items() if value is not None and value >= 0},
+        {key: value for key, value in guess.items() if value is not None},
+        pairs,
+    )

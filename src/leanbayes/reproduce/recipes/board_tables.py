@@ -1,0 +1,238 @@
+"""board-tables: the default estimators against what else a user would pick, on tables."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from leanbayes.board.contender import Contender, NotInstalled
+from leanbayes.board.ours import OURS
+from leanbayes.board.rivals import RIVALS
+from leanbayes.board.scores import class_scores, regression_scores
+from leanbayes.board.sets import CLASSES, REGRESSION, class_splits, regression_splits
+from leanbayes.board.summary import difference, mean_of, ranks
+from leanbayes.reproduce.recipe import Recipe, register
+from leanbayes.reproduce.result import Check, Outcome, Row
+from leanbayes.reproduce.run import Run
+
+CONTENDERS: dict[str, Contender] = OURS | RIVALS
+_GENERATED_ROWS = 60
+# Whether more is better.
+_REGRESSION = {"log density": True, "rmse": False, "coverage": None, "seconds": False}
+_CLASSES = {"nll": False, "accuracy": True, "ece": False, "seconds": False}
+_UNITS = {
+    "log density": "log density, nats",
+    "rmse": "RMSE",
+    "nll": "NLL, nats",
+    "ece": "ECE",
+    "coverage": "90 % interval",
+}
+# Of nine tables: on how many the default has to win, and on how many to be near a Gaussian process.
+_MOST, _NEAR_SHARE, _NEAR = 6 / 9, 4 / 9, 0.1
+_COVERAGE, _EACH_COVERAGE = (0.87, 0.93), (0.80, 0.97)
+
+
+def measure(run: Run) -> Outcome:
+    """Train every contender on every split of every table."""
+    s = run.settings
+    kinds = {name: "regression" for name in s["regression"]} | {name: "classes" for name in s["classes"]}
+    names = [name for name in CONTENDERS if name in s["contenders"]]
+    pieces = {
+        f"{table}-{name}": (kind, table, name)
+        for table, kind in kinds.items()
+        for name in names
+        if getattr(CONTENDERS[name], "regress" if kind == "regression" else "classify") is not None
+    }
+    found = run.units(_scores, pieces)
+    for piece, one in found.items():
+        if one.get("missing"):
+            run.note(f"{CONTENDERS[pieces[piece][2]].title} was not run: {one['missing']}")
+        if one.get("failed"):
+            run.note(f"{CONTENDERS[pieces[piece][2]].title} failed on {pieces[piece][1]}: {one['failed']}")
+    board = {
+        metric: {name: {table: _values(found, table, name, metric) for table in tables} for name in names}
+        for tables, metrics in ((s["regression"], _REGRESSION), (s["classes"], _CLASSES))
+        for metric in metrics
+        if tables
+    }
+    # Both kinds have seconds.
+    board["seconds"] = {name: {t: _values(found, t, name, "seconds") for t in kinds} for name in names}
+    figure = {
+        "titles": {name: CONTENDERS[name].title for name in names},
+        "tables": {name: (REGRESSION | CLASSES)[name] for name in kinds},
+        "means": {m: {n: {t: mean_of(v) for t, v in of.items()} for n, of in by.items()} for m, by in board.items()},
+    }
+    return Outcome(_rows(board, s), _checks(board, s), figure, _notes(s))
+
+
+def _values(found: Mapping[str, Any], table: str, name: str, metric: str) -> list[float | None] | None:
+    one = found.get(f"{table}-{name}", {})
+    return [split[metric] for split in one["splits"]] if one.get("splits") else None
+
+
+def _scores(run: Run, kind: str, table: str, name: str) -> dict[str, Any]:
+    """Scores of one contender on the splits of one table."""
+    contender, count = CONTENDERS[name], run.settings["splits"]
+    if kind == "regression":
+        splits = regression_splits(
+            lambda t, **o: run.load(t, rows=_GENERATED_ROWS if run.generated else None, **o), table, count
+        )
+    else:
+        splits = class_splits(table, count)
+    scores = []
+    for number, split in enumerate(splits):
+        if contender.most_rows is not None and len(split.x) > contender.most_rows:
+            return {"too_many": len(split.x)}
+        run.check_time()
+        began = time.monotonic()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of convergence, mostly: defaults are what they are
+                if kind == "regression":
+                    assert contender.regress is not None
+                    forecast = contender.regress(split.x, split.y, number).forecast(split.test_x, split.test_y)
+                    found: dict[str, Any] = regression_scores(forecast, split.test_y)
+                else:
+                    assert contender.classify is not None
+                    found = class_scores(contender.classify(split.x, split.y, number)(split.test_x), split.test_y)
+        except NotInstalled as error:
+            return {"missing": str(error)}
+        except (ValueError, ArithmeticError, RuntimeError) as error:
+            if contender.ours:
+                raise
+            return {"failed": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
+        scores.append(found | {"seconds": time.monotonic() - began})
+    return {"splits": scores}
+
+
+def _rows(board: Mapping[str, Any], s: Mapping[str, Any]) -> list[Row]:
+    """Ranks over the tables of a kind, and the figures of the default table by table."""
+    rows = []
+    for tables, metrics in ((s["regression"], _REGRESSION), (s["classes"], _CLASSES)):
+        for metric, higher in metrics.items():
+            if not tables or higher is None or metric == "seconds":
+                continue
+            places = ranks(board[metric], tables, higher)
+            for name, (rank, count, firsts) in sorted(places.items(), key=lambda item: item[1][0]):
+                text = f"{_UNITS.get(metric, metric)}: mean rank (0 first, 1 last) on {count} tables, {firsts} won"
+                rows.append(Row(CONTENDERS[name].title, text, None, [rank]))
+    for tables, metrics in ((s["regression"], _REGRESSION), (s["classes"], _CLASSES)):
+        for table in tables:
+            for metric in metrics:
+                values = board[metric]["default"].get(table)
+                title = f"{(REGRESSION | CLASSES)[table]}: leanbayes, default"
+                rows.append(Row(title, _UNITS.get(metric, metric), None, values or []))
+    return rows
+
+
+def _checks(board: Mapping[str, Any], s: Mapping[str, Any]) -> list[Check]:
+    checks = []
+    tables = s["regression"]
+    if tables:
+        for rival in ("ngboost", "catboost"):
+            checks += _wins(board["log density"], tables, rival, _MOST, lambda d: d[0] > 0, "log density above")
+        checks += _wins(board["rmse"], tables, "gradient-boosting", _MOST, lambda d: d[0] <= 0, "RMSE at most")
+        near = f"log density within {_NEAR} of, or above,"
+        checks += _wins(board["log density"], tables, "gaussian-process", _NEAR_SHARE, lambda d: d[0] >= -_NEAR, near)
+        checks += _coverage([mean_of(board["coverage"]["default"].get(table)) for table in tables])
+    for metric in ("nll", "ece") if s["classes"] else ():
+        text = f"{_UNITS[metric]} no worse by a standard error than"
+        checks += _wins(board[metric], s["classes"], "gradient-boosting", 1.0, lambda d: d[0] <= d[1], text)
+    return checks
+
+
+def _wins(board: Any, tables: Sequence[str], rival: str, share: float, good: Any, text: str) -> list[Check]:
+    """On how many of the tables that both were run on the default is as it should be."""
+    if rival not in board:
+        return []
+    pairs = [difference(board["default"].get(table), board[rival].get(table)) for table in tables]
+    known = [pair for pair in pairs if pair is not None]
+    if not known:
+        return []
+    count, least = sum(bool(good(pair)) for pair in known), math.ceil(share * len(tables) - 1e-9)
+    least = min(least, len(known))
+    claim = f"leanbayes, default: {text} that of {CONTENDERS[rival].title} on {least} of {len(known)} tables"
+    return [Check(claim, count >= least, f"{CONTENDERS[rival].title}: on {count} of {len(known)}, {least} are asked")]
+
+
+def _coverage(shares: Sequence[float | None]) -> list[Check]:
+    known = [share for share in shares if share is not None]
+    if not known:
+        return []
+    mean = sum(known) / len(known)
+    (low, high), (least, most) = _COVERAGE, _EACH_COVERAGE
+    return [
+        Check(
+            f"leanbayes, default: 90 % intervals hold {low:.0%} to {high:.0%} of the targets on average",
+            low <= mean <= high,
+            f"they hold {mean:.1%}",
+        ),
+        Check(
+            f"leanbayes, default: 90 % intervals hold {least:.0%} to {most:.0%} of the targets of each table",
+            all(least <= share <= most for share in known),
+            f"they hold {min(known):.1%} to {max(known):.1%}",
+        ),
+    ]
+
+
+def _notes(s: Mapping[str, Any]) -> list[str]:
+    return [
+        "every contender has its library's defaults and sees the training rows alone; nothing is tuned for a table",
+        "trees get normal noise of the size of their errors on rows left out; seconds are those of training and "
+        "prediction on one core, beside other work",
+        f"{s['splits']} splits of each table, the published ones of the UCI tables (Protein has five)",
+        "a Gaussian process is run on tables of up to 2,000 rows",
+    ]
+
+
+def draw(figure: Mapping[str, Any], canvas: Any) -> None:
+    """Mean ranks of all contenders by log density or NLL, over all tables."""
+    tables = [t for t in figure["tables"] if t in REGRESSION], [t for t in figure["tables"] if t in CLASSES]
+    places: dict[str, list[float]] = {}
+    for metric, of, higher in (("log density", tables[0], True), ("nll", tables[1], False)):
+        if of:
+            means = figure["means"][metric]
+            board = {name: {t: None if v is None else [v] for t, v in by.items()} for name, by in means.items()}
+            for name, (rank, count, _) in ranks(board, of, higher).items():
+                places.setdefault(name, []).extend([rank] * count)
+    order = sorted(places, key=lambda name: -sum(places[name]) / len(places[name]))
+    axes = canvas.subplots()
+    for number, name in enumerate(order):
+        values = places[name]
+        colour = "#3b5bdb" if CONTENDERS[name].ours else "#868e96"
+        axes.scatter(values, [number] * len(values), s=10, color=colour, alpha=0.4)
+        axes.scatter([sum(values) / len(values)], [number], s=50, color=colour)
+    axes.set_yticks(range(len(order)), [figure["titles"][name] for name in order], fontsize=8)
+    axes.set_xlabel("rank by log density or NLL, from first to last; large points: means over the tables")
+    axes.set_xlim(-0.05, 1.05)
+    axes.set_title("who predicts tables best")
+
+
+_SMALL = ("random-forest", "gradient-boosting", "default")
+register(
+    Recipe(
+        id="board-tables",
+        title="The default estimators against what else a user would pick, on tables",
+        presets={
+            "smoke": {"regression": ("yacht",), "classes": ("wine",), "contenders": _SMALL, "splits": 1},
+            "short": {
+                "regression": tuple(REGRESSION),
+                "classes": tuple(CLASSES),
+                "contenders": tuple(CONTENDERS),
+                "splits": 5,
+            },
+            "paper": {
+                "regression": tuple(REGRESSION),
+                "classes": tuple(CLASSES),
+                "contenders": tuple(CONTENDERS),
+                "splits": 20,
+            },
+        },
+        seeds={"smoke": (0,), "short": (0,), "paper": (0,)},
+        measure=measure,
+        draw=draw,
+    )
+)

@@ -1,0 +1,189 @@
+"""A messy file of one's own, from `compare` to `predict`, in commands without flags."""
+
+import csv
+import json
+import shlex
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from leanbayes.cli import main
+from leanbayes.data import load
+
+SMALL = ["--budget", "1", "--hidden", "8", "--samples", "4", "--device", "cpu"]
+
+
+def lines(rows, seed=0):
+    """Customers with umlauts, decimal commas, dates, gaps, ids, and yes or no at the end."""
+    random = np.random.RandomState(seed)
+    for i in range(rows):
+        size, active = random.normal(80, 20), random.rand() < 0.6
+        leaves = "ja" if (size - 80) / 20 + active + random.normal(0, 0.5) > 0.5 else "nein"
+        cells = [f"K{100 + 7 * i}", random.choice(["Mühlweg", "Am Bach", ""]), f"{size:.1f}".replace(".", ",")]
+        cells += [f"{random.randint(1, 29):02d}.{random.randint(1, 13):02d}.2023", "ja" if active else "nein", leaves]
+        yield cells
+
+
+HEAD = ["Kunden-Nr", "Straße", "Größe", "Eintritt", "Aktiv", "Kündigt"]
+
+
+def write(path, rows, encoding="cp1252"):
+    path.write_bytes("\r\n".join(";".join(row) for row in [HEAD, *rows]).encode(encoding))
+    return path
+
+
+@pytest.fixture(scope="module")
+def customers(tmp_path_factory):
+    """A messy file and the folder of a comparison on it, made by one command without a flag about the data."""
+    folder = tmp_path_factory.mktemp("customers")
+    path = write(folder / "kunden.csv", list(lines(80)))
+    words = ["compare", str(path), *SMALL, "--method", "plain", "rank1", "--out", str(folder / "out")]
+    assert main(words) == 0
+    return folder
+
+
+def answer(capsys, *words):
+    """What a command that succeeds prints as JSON."""
+    capsys.readouterr()
+    assert main([*map(str, words), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def failure(capsys, *words) -> str:
+    capsys.readouterr()
+    assert main(list(map(str, words))) == 1
+    *_, last = capsys.readouterr().err.strip().splitlines()
+    return last
+
+
+def test_the_notes_say_what_was_done(customers):
+    notes = " ".join(json.loads((customers / "out" / "compare.json").read_text())["notes"])
+    for text in ("Windows-1252", "'Kündigt', the last column", "dates: 'Eintritt'", "'Kunden-Nr' (names"):
+        assert text in notes
+
+
+def test_what_was_held_out_is_measured_by_default(customers, capsys):
+    stored = json.loads((customers / "out" / "compare.json").read_text())
+    plain = {name: values[0] for name, values in stored["methods"][0]["metrics"].items()}
+    found = answer(capsys, "evaluate", customers / "out", "--method", "plain", "--samples", "4")
+    assert (found["examples"], found["left_out"]) == (16, 64) and found["metrics"] == pytest.approx(plain, rel=1e-4)
+    again = answer(capsys, "evaluate", customers / "out" / "plain", "--samples", "4")
+    assert again["metrics"] == found["metrics"] and again["data"] == "kunden.csv"
+
+
+def test_the_recommended_method_is_taken(customers, capsys):
+    for command in (["evaluate"], ["predict", customers / "kunden.csv"]):
+        capsys.readouterr()
+        assert main([command[0], str(customers / "out"), *map(str, command[1:]), "--samples", "2"]) == 0
+        shown = "".join(capsys.readouterr())
+        assert "which the report recommends; --method takes another: " in shown
+    assert main(["summary", str(customers / "out"), "--method", "rank1"]) == 0
+    assert "Rank1" in capsys.readouterr().out
+    assert "did you mean rank1?" in failure(capsys, "evaluate", customers / "out", "--method", "rank2")
+    text = failure(capsys, "evaluate", customers / "out" / "rank1" / "seed0", "--method", "rank1")
+    assert "--method chooses one of the methods of a comparison" in text
+    assert "holds no trained model" in failure(capsys, "summary", customers)
+
+
+def test_a_file_that_is_gone_is_asked_for(customers, tmp_path, capsys):
+    path = write(tmp_path / "other.csv", list(lines(40)))
+    assert main(["fit", str(path), *SMALL, "--method", "plain", "--out", str(tmp_path / "out")]) == 0
+    path.unlink()
+    assert "other.csv, which is gone; name data" in failure(capsys, "evaluate", tmp_path / "out")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "json", "npz"])
+def test_ids_stay_beside_their_predictions(customers, tmp_path, capsys, ending):
+    rows = list(lines(12, seed=1))
+    new, out = write(tmp_path / "new.csv", rows, "utf-8"), tmp_path / f"answers.{ending}"
+    words = ["predict", str(customers / "out"), str(new), "--method", "rank1", "--keep", "Größe", "--out", str(out)]
+    found = answer(capsys, *words)
+    assert found["rows"] == 12 and found["unseen"] == {}
+    if ending == "csv":
+        table = list(csv.DictReader(out.read_text("utf-8").splitlines()))
+        columns = {name: [row[name] for row in table] for name in table[0]}
+    elif ending == "parquet":
+        columns = pyarrow.parquet.read_table(out).to_pydict()
+    else:
+        columns = json.loads(out.read_text()) if ending == "json" else dict(np.load(out))
+    assert list(columns)[:3] == ["Kunden-Nr", "Größe", "label"]
+    assert list(columns["Kunden-Nr"]) == [row[0] for row in rows] and list(columns["Größe"]) == [row[2] for row in rows]
+
+
+def test_parquet_in_gives_what_csv_gives(customers, tmp_path, capsys):
+    rows = list(lines(12, seed=1))
+    new = write(tmp_path / "new.csv", rows)
+    columns = dict(zip(HEAD[:-1], map(list, zip(*rows))))
+    columns["Größe"] = [float(value.replace(",", ".")) for value in columns["Größe"]]
+    columns["Aktiv"] = [value == "ja" for value in columns["Aktiv"]]
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "new.parquet")
+    words = ["predict", customers / "out", "--method", "rank1"]
+    from_csv, from_parquet = (answer(capsys, *words, path) for path in (new, tmp_path / "new.parquet"))
+    assert from_csv == from_parquet
+
+
+def test_unseen_categories_are_counted(customers, tmp_path, capsys):
+    rows = list(lines(5, seed=1))
+    for row in rows[:2]:
+        row[1] = "Neue Gasse"
+    out = tmp_path / "a.csv"
+    words = ["predict", customers / "out", write(tmp_path / "new.csv", rows), "--method", "plain", "--out", out]
+    found = answer(capsys, *words)
+    assert found["unseen"] == {"Straße": 2}
+    assert any("2 in 'Straße' ('Neue Gasse')" in note for note in found["notes"])
+
+
+def test_every_problem_and_the_command_that_solves_it(tmp_path, capsys):
+    rows = "".join(f"{'' if i % 5 == 2 else i * 1.5},{'inf' if i == 3 else i % 3},{i}.5\n" for i in range(30))
+    (tmp_path / "a.csv").write_text("size in m,b,y\n" + rows)
+    words = ["fit", tmp_path / "a.csv", "--missing", "error", "--method", "plain", *SMALL, "--out", tmp_path / "out"]
+    line = failure(capsys, *words)
+    assert "a.csv has 2 problems: (1) column 'b' of a.csv holds an infinite number in row 4; (2)" in line
+    command = shlex.split(line.split("; run: ")[1])
+    assert command[0] == "leanbayes" and main(command[1:]) == 0
+
+
+def test_the_target_is_asked_for_where_it_is_not_clear(tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("target,label,x\n" + "".join(f"{i}.5,{i % 2},{i * 0.3:.1f}\n" for i in range(30)))
+    line = failure(capsys, "compare", tmp_path / "a.csv", "--out", tmp_path / "out")
+    assert "'target', 'label' all sound like one; pass --target NAME; run: leanbayes compare" in line
+    assert line.endswith("--target NAME") and not (tmp_path / "out").exists()
+
+
+def test_files_without_names_and_with_other_gaps(tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("".join(f"{i * 0.5},{'unknown' if i % 4 else i},{i}.5\n" for i in range(40)))
+    words = ["fit", tmp_path / "a.csv", *SMALL, "--method", "plain", "--out", tmp_path / "out"]
+    assert "pass --no-header" in failure(capsys, *words)
+    assert main([*map(str, words), "--no-header", "--na", "unknown"]) == 0
+    assert "missing values were filled with the training mean, and flagged: 30 in 'column 2'" in capsys.readouterr().out
+
+
+def test_class_weights(tmp_path, capsys):
+    """A rare class counts as much as the frequent one."""
+    random = np.random.RandomState(0)
+    x = random.standard_normal((400, 2))
+    rare = x[:, 0] + random.standard_normal(400) > 1.9
+    (tmp_path / "a.csv").write_text(
+        "a,b,label\n" + "".join(f"{a:.4f},{b:.4f},{'yes' if r else 'no'}\n" for (a, b), r in zip(x, rare))
+    )
+    weights = load(tmp_path / "a.csv").balanced().class_weights
+    counts = np.bincount(load(tmp_path / "a.csv").train.y)
+    np.testing.assert_allclose(weights, counts.sum() / (2 * counts))
+    found = {}
+    for name, words in {"plain": [], "weighted": ["--class-weight", "balanced"]}.items():
+        fit = ["fit", tmp_path / "a.csv", "--budget", "60", *SMALL[2:], "--method", "plain", "--out", tmp_path / name]
+        answer(capsys, *fit, *words)
+        found[name] = answer(capsys, "predict", tmp_path / name, tmp_path / "a.csv")["p_yes"]
+    # A softmax that is fitted gives each class its share on average, here of the weights.
+    for name, weight in {"plain": np.ones(2), "weighted": np.array(weights)}.items():
+        own = weight[rare.astype(int)]
+        assert np.average(found[name], weights=own) == pytest.approx(np.average(rare, weights=own), abs=0.1)
+    assert "it had --class-weight balanced instead of none" in failure(capsys, *fit, "--resume")
+
+
+def test_class_weights_of_a_regression(tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("a,y\n" + "".join(f"{i * 0.7:.1f},{i}.5\n" for i in range(40)))
+    words = ["fit", tmp_path / "a.csv", *SMALL, "--class-weight", "balanced", "--out", tmp_path / "out"]
+    assert "is a regression, whose examples have no classes to weight" in failure(capsys, *words)

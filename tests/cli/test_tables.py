@@ -1,0 +1,31 @@
+"""The table of a comparison marks what is no better than chance, and the choice is what the report says."""
+
+import io
+
+from rich.console import Console
+
+from leanbayes.cli._tables import comparison_table, verdict
+from leanbayes.report.content import parse
+from leanbayes.report.summary import summarise
+from tests.report import fake
+
+
+def shown(result):
+    console = Console(width=140, record=True, file=io.StringIO())
+    console.print(comparison_table(result))
+    return console.export_text()
+
+
+def test_blind_methods_are_marked():
+    result = fake.comparison(methods=3, seeds=1)
+    assert "*" not in shown(result) and "359 test examples" in shown(result) and "one seed" in shown(result)
+    result["methods"][1]["ood"]["auroc"] = [0.51]
+    text = shown(result)
+    assert text.count("*") == 2 and "0.510*" in text and "no better than chance (0.5)" in text
+
+
+def test_the_verdict_is_that_of_the_report():
+    result = fake.comparison(seeds=1)
+    first = summarise(parse(result))[0]
+    assert verdict(result).splitlines() == [first.answer, *(f"- {remark}" for remark in first.more)]
+    assert first.more and verdict({"methods": []}) == ""
