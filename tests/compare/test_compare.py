@@ -15,6 +15,7 @@ from leanbayes.compare.presets import before_output
 from leanbayes.compare.shifts import make_evaluation
 from leanbayes.compare.train import choose_augmentation, make_model
 from leanbayes.data import Schema, load
+from leanbayes.models import QuantileBins
 from leanbayes.objectives import Categorical, Gaussian
 from leanbayes.training import OutputError
 
@@ -168,7 +169,7 @@ def _schema() -> Schema:
 @pytest.mark.parametrize(
     ("schema", "name"),
     [
-        (Schema("regression", "table", (5,)), "mlp"),
+        (Schema("regression", "table", (5,)), "tabular_mlp"),
         (Schema("classification", "image", (1, 8, 8), ("a", "b")), "mlp"),
         (Schema("classification", "image", (3, 32, 32), ("a", "b")), "lenet5"),
         (Schema("classification", "image", (3, 40, 32), ("a", "b")), "resnet18"),
@@ -193,6 +194,32 @@ def test_another_network_and_widths():
         build_network(schema, "text_lstm")
     with pytest.raises(ValueError, match="hidden gives the widths"):
         build_network(schema, "lenet5", hidden=[4])
+
+
+def test_tables_get_an_ensemble_of_sixteen(tables, tmp_path):
+    result = run(tables / "values.csv", tmp_path, ["batch-ensemble"])
+    assert result["methods"][0]["title"] == "BatchEnsemble (16)"
+    assert preset("batch-ensemble").suited("image") is preset("batch-ensemble")
+    own = replace(preset("batch-ensemble"), kl_weight=0.5)
+    assert own.suited("table") is own
+
+
+def test_small_tables_and_those_of_many_columns_have_fewer_bins():
+    counts = {(5, None): 16, (300, None): 3, (5, 10_000): 16, (5, 240): 6, (5, 10): 1, (5000, None): 1}
+    for (features, rows), bins in counts.items():
+        network = build_network(Schema("regression", "table", (features,)), hidden=[4], rows=rows)
+        assert network.bins.edges.shape == (features, bins + 1)
+        assert network.dense1.weight.shape == (4, features * (bins + 1))
+
+
+def test_bins_are_the_quantiles_of_the_training_rows(tables):
+    dataset = load(tables / "values.csv", target="target")
+    rows = dataset.ready("train")[0]
+    for method in ("plain", "deep-ensemble"):
+        model = make_model(dataset, preset(method), 0, hidden=[4])
+        bins = next(module for module in model.modules() if isinstance(module, QuantileBins))
+        for edges in bins.edges.reshape(-1, *bins.edges.shape[-2:]):  # of each member
+            torch.testing.assert_close(edges.T, rows.quantile(torch.linspace(0, 1, edges.shape[1]), dim=0))
 
 
 def test_variance_layers_stand_before_the_output():

@@ -12,6 +12,7 @@ from leanbayes.learn import BayesClassifier, BayesRegressor
 QUICK = {"hidden": (16,), "epochs": 12, "batch_size": 32, "lr": 0.03, "samples": 8}
 
 
-@parametrize_with_checks([BayesClassifier(**QUICK), BayesRegressor(**QUICK)])
+# A network that has its noise to learn, too, takes longer.
+@parametrize_with_checks([BayesClassifier(**QUICK), BayesRegressor(**QUICK | {"epochs": 30})])
 def test_estimator_checks(estimator, check):
     check(estimator)

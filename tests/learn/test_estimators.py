@@ -56,7 +56,7 @@ def wave(count, seed):
 
 @pytest.fixture(scope="module")
 def regressor():
-    return BayesRegressor(epochs=100, random_state=0).fit(*wave(300, 0))
+    return BayesRegressor(epochs=100, noise="constant", random_state=0).fit(*wave(300, 0))
 
 
 def test_digits_accuracy():

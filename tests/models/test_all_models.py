@@ -12,6 +12,7 @@ from leanbayes.models import create, names
 # A small version of each model, an input for two examples, and the output's width.
 SMALL = {
     "mlp": ({"in_features": 12, "hidden": [8, 8], "classes": 3, "batch_norm": True, "input_norm": True}, (2, 3, 4), 3),
+    "tabular_mlp": ({"in_features": 5, "hidden": [8, 8], "outputs": 3, "bins": 4, "dropout": 0.0}, (2, 5), 3),
     "lenet5": ({"batch_norm": "all", "image_size": 20, "dropout": 0.5}, (2, 1, 20, 20), 10),
     "vgg_like": ({}, (2, 3, 32, 32), 10),
     "resnet18": ({"classes": 7}, (2, 3, 64, 64), 7),

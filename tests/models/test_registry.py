@@ -23,6 +23,7 @@ def test_names_are_sorted_and_complete():
         "record_lstm",
         "resnet18",
         "resnet50",
+        "tabular_mlp",
         "text_lstm",
         "vgg_like",
         "wide_resnet",

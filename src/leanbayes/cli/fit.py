@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     from leanbayes.compare.train import choose_augmentation, make_model
 
     shared.describe(dataset, screen)
-    method = shared.find_preset(options.method)
+    method = shared.find_preset(options.method).suited(dataset.inputs)
     config = shared.budget(options, len(dataset.train)).config(method, options.seeds, device)
     varying = options.heteroscedastic
     model = make_model(dataset, method, options.seeds, options.model, options.hidden, varying)

@@ -16,40 +16,51 @@ from leanbayes.models._registry import _BUILDERS
 
 # LeNet-5 needs 16 pixels; residual networks take the images above 64.
 _SMALLEST, _LARGEST = 16, 64
-_WIDTHS = [200, 200]
+# Widths of the hidden layers of perceptrons.
+_WIDTHS = {"mlp": [200, 200], "tabular_mlp": [128, 128]}
+# Bins of a table's feature, the fewest training rows for each, and the most of all features together: tables of many
+# columns have most of them from categories, whose two values need no more than one.
+_BINS, _ROWS_PER_BIN, _ALL_BINS = 16, 40, 1024
 # Ids of a text that stand for no word.
 _SPECIAL_IDS = 4
+_BY_KIND = {"table": "tabular_mlp", "text": "text_lstm", "series": "record_lstm"}
 _BATCH_NORM = {"mlp": True, "lenet5": "all"}
 
 
 def default_network(schema: Schema) -> str:
     """Name of the network that suits a data set.
 
-    Tables and images under 16 pixels get a multilayer perceptron of two layers of 200 units, square images up to 64
-    pixels LeNet-5, other images a ResNet-18, all with batch normalisation; texts and time series get an LSTM.
+    Tables get a multilayer perceptron of two layers of 128 units on features and their codes between quantiles. Images
+    under 16 pixels get a multilayer perceptron of two layers of 200 units, square ones up to 64 pixels LeNet-5, and
+    others a ResNet-18, all with batch normalisation. Texts and time series get an LSTM.
 
     Example:
         >>> default_network(Schema("regression", "table", (6,)))
-        'mlp'
+        'tabular_mlp'
     """
-    if schema.inputs in ("text", "series"):
-        return "text_lstm" if schema.inputs == "text" else "record_lstm"
-    if schema.inputs == "table" or min(schema.shape[1:]) < _SMALLEST:
+    if schema.inputs in _BY_KIND:
+        return _BY_KIND[schema.inputs]
+    if min(schema.shape[1:]) < _SMALLEST:
         return "mlp"
     _, height, width = schema.shape
     return "lenet5" if height == width <= _LARGEST else "resnet18"
 
 
 def build_network(
-    schema: Schema, name: str | None = None, hidden: Sequence[int] | None = None, outputs: int | None = None
+    schema: Schema,
+    name: str | None = None,
+    hidden: Sequence[int] | None = None,
+    outputs: int | None = None,
+    rows: int | None = None,
 ) -> nn.Module:
     """The default network, or another one of `leanbayes.models`, with the sizes of a data set.
 
     Args:
         schema: What the network is for.
         name: Of the network.
-        hidden: Widths of a multilayer perceptron, 200 and 200 where None.
+        hidden: Widths of a multilayer perceptron; 128 and 128 for tables, else 200 and 200 where None.
         outputs: Number of outputs, one per class or one for a regression where None.
+        rows: Number of training examples, where known: small tables get fewer bins.
 
     Returns:
         A plain network with fresh weights.
@@ -58,14 +69,17 @@ def build_network(
         ValueError: If there is no such network, or it does not take such data.
     """
     asked = name is not None
-    name = name or ("mlp" if hidden is not None else default_network(schema))
+    if name is None:
+        default = default_network(schema)
+        name = "mlp" if hidden is not None and default not in _WIDTHS else default
     if name not in _BUILDERS:
         create(name)  # says which there are
-    if hidden is not None and name != "mlp":
-        raise ValueError(f"hidden gives the widths of the model 'mlp', and {name!r} has none")
+    if hidden is not None and name not in _WIDTHS:
+        raise ValueError(f"hidden gives the widths of the models {' and '.join(_WIDTHS)}, and {name!r} has none")
     known = _sizes(schema, name, outputs or schema.classes or 1)
-    if name == "mlp":
-        known["hidden"] = _WIDTHS if hidden is None else list(hidden)
+    known["bins"] = _bins(math.prod(schema.shape), rows)
+    if name in _WIDTHS:
+        known["hidden"] = _WIDTHS[name] if hidden is None else list(hidden)
     options = inspect.signature(_BUILDERS[name]).parameters
     network = create(name, **{option: value for option, value in known.items() if option in options})
     if asked:
@@ -97,3 +111,9 @@ def _sizes(schema: Schema, name: str, outputs: int) -> dict[str, Any]:
     if schema.vocabulary:
         sizes["vocabulary"] = len(schema.vocabulary) + _SPECIAL_IDS
     return sizes | ({"batch_norm": _BATCH_NORM[name]} if name in _BATCH_NORM else {})
+
+
+def _bins(features: int, rows: int | None) -> int:
+    """Bins of each feature."""
+    by_rows = _BINS if rows is None else rows // _ROWS_PER_BIN
+    return max(1, min(_BINS, by_rows, _ALL_BINS // features))

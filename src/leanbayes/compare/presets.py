@@ -54,6 +54,15 @@ class Preset:
             return model
         return bayesianize(model, self.method, where=self.where(model) if self.where else None)
 
+    def suited(self, inputs: str) -> Preset:
+        """The preset of this name for a kind of data, where that has one of its own; a changed preset stays itself.
+
+        Example:
+            >>> preset("batch-ensemble").suited("table").title, preset("emp").suited("table").title
+            ('BatchEnsemble (16)', 'EMP (5)')
+        """
+        return _TABLES.get(self.name, self) if inputs == "table" and PRESETS.get(self.name) is self else self
+
 
 def before_output(model: nn.Module) -> Selector | None:
     """The last layer with weights before the output, as Variance Networks have it; None where there is none."""
@@ -91,6 +100,13 @@ _ALL = (
     Preset("ecmp", "ECMP (5)", ECMP(components=5)),
 )
 PRESETS: dict[str, Preset] = {one.name: one for one in _ALL}
+# The ensemble of the network for tables, after TabM (Gorishniy et al., ICLR 2025): many members, which differ by the
+# signs of what they see. The network is small, so their passes are cheap.
+_TABLES = {
+    "batch-ensemble": Preset(
+        "batch-ensemble", "BatchEnsemble (16)", BatchEnsemble(components=16, random_sign=0.5, init_spread=0.0)
+    ),
+}
 
 
 def preset(name: str) -> Preset:

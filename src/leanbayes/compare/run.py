@@ -125,6 +125,7 @@ def compare(
     if not seeds or (samples != "auto" and samples < 1):
         raise ValueError("a comparison needs at least one seed and one sample")
     dataset = data if isinstance(data, Dataset) else load(data)
+    chosen = [method.suited(dataset.inputs) for method in chosen]
     budget = Budget.of(config, len(dataset.train))
     augmentation = choose_augmentation(dataset, augment)
     folder = prepare_folder(out)

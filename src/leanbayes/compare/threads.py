@@ -32,5 +32,5 @@ def suitable_threads(network: nn.Module) -> Iterator[None]:
 
 
 def _is_small(network: nn.Module) -> bool:
-    is_mlp = getattr(network, "leanbayes_config", {}).get("name") == "mlp"
+    is_mlp = getattr(network, "leanbayes_config", {}).get("name") in ("mlp", "tabular_mlp")
     return is_mlp and sum(parameter.numel() for parameter in network.parameters()) < _SMALL

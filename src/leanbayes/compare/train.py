@@ -18,6 +18,7 @@ from leanbayes.compare.presets import Preset
 from leanbayes.compare.seen import identity
 from leanbayes.data import Dataset
 from leanbayes.data.augment import Augmentation, standard
+from leanbayes.models import TabularMLP
 from leanbayes.objectives import Categorical, Gaussian
 from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.training import History, TrainConfig, fit
@@ -123,10 +124,15 @@ def make_model(
     hidden: Sequence[int] | None = None,
     heteroscedastic: bool = False,
 ) -> nn.Module:
-    """A network with fresh weights and this method's distributions; the same for the same seed."""
+    """A network with fresh weights and this method's distributions; the same for the same seed.
+
+    A network for tables has its bins at the quantiles of the training rows.
+    """
     with SeededRandom(seed):
-        outputs = 2 if heteroscedastic else None
-        return preset.convert(build_network(dataset.schema, network, hidden, outputs))
+        plain = build_network(dataset.schema, network, hidden, 2 if heteroscedastic else None, rows=len(dataset.train))
+        if isinstance(plain, TabularMLP):
+            plain.fit_bins_(dataset.ready("train")[0])
+        return preset.convert(plain)
 
 
 def choose_augmentation(dataset: Dataset, wanted: bool | None = None) -> Augmentation | None:

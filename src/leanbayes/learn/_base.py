@@ -19,13 +19,15 @@ from leanbayes._checks import check_choice, check_count, check_number, check_pos
 from leanbayes._predict import predict
 from leanbayes._prediction import Prediction
 from leanbayes._sampling import SeededRandom, sampling
+from leanbayes.compare.networks import build_network
 from leanbayes.convert import bayesianize, param_groups
+from leanbayes.data import Schema
+from leanbayes.learn._defaults import DEFAULT_METHOD, batch_size_for, epochs_for
 from leanbayes.learn._loop import Loop, Rows
 from leanbayes.learn._methods import named_method
-from leanbayes.models.mlp import MLP
+from leanbayes.models import MLP, TabularMLP
 from leanbayes.objectives import ELBO
 from leanbayes.objectives.likelihoods import Likelihood
-from leanbayes.posteriors import MeanField
 from leanbayes.posteriors._method import Method
 from leanbayes.training.capture import capture
 from leanbayes.training.holdout import check_hold_out, divide
@@ -34,8 +36,6 @@ Array = NDArray[Any]
 
 # Rows predicted at once: all samples of so many rows are held in memory.
 BLOCK = 4096
-# Epochs of "auto", and the steps that those of small data may come to.
-_EPOCHS, _STEPS = 200, 5000
 
 
 class BayesEstimator(BaseEstimator):
@@ -51,7 +51,7 @@ class BayesEstimator(BaseEstimator):
         hidden: Sequence[int],
         module: Callable[[int, int], nn.Module] | None,
         epochs: int | Literal["auto"],
-        batch_size: int,
+        batch_size: int | Literal["auto"],
         lr: float,
         weight_decay: float,
         kl_weight: float | Callable[[int], float],
@@ -87,7 +87,7 @@ class BayesEstimator(BaseEstimator):
     def _check_settings(self) -> None:
         """Check what neither the network nor the ELBO checks."""
         counts = {name: _plain(getattr(self, name)) for name in ("epochs", "batch_size", "patience", "samples")}
-        check_count(self, **{n: value for n, value in counts.items() if n == "batch_size" or value != "auto"})
+        check_count(self, **{name: value for name, value in counts.items() if value != "auto"})
         check_positive(self, lr=_plain(self.lr))
         check_number(self, 0, weight_decay=_plain(self.weight_decay))
         check_choice(self, (False, True), early_stopping=self.early_stopping, refit=self.refit)
@@ -131,8 +131,10 @@ class BayesEstimator(BaseEstimator):
         share = _plain(self.validation_fraction) if self.early_stopping else 0
         kept, held = divide(len(X), share, seed, y if y.dtype == np.int64 else None)
         with SeededRandom(seed):
-            model, kl_weight = self._start(outputs, goes_on)
+            model, kl_weight = self._start(X, outputs, goes_on)
             model, likelihood = model.to(device), make_likelihood(len(held) > 0).to(device)
+        batch_size = batch_size_for(len(kept)) if self.batch_size == "auto" else int(self.batch_size)
+        epochs = epochs_for(len(kept), batch_size) if self.epochs == "auto" else int(self.epochs)
         # Sources of its own: estimators may be trained in several threads at once.
         order, noise = torch.Generator().manual_seed(seed), torch.Generator(device).manual_seed(seed + 1)
 
@@ -143,19 +145,18 @@ class BayesEstimator(BaseEstimator):
             groups = param_groups(elbo, float(self.lr), float(self.weight_decay))
             optimizer = torch.optim.AdamW(groups, fused=device.type == "cpu" or None)
             step = capture(elbo, optimizer, compile=False)  # recorded on a GPU
-            loop = Loop(elbo, step, optimizer, int(self.batch_size), order, seed, self._report)
+            loop = Loop(elbo, step, optimizer, batch_size, order, seed, lambda record: self._report(record, epochs))
             return loop, self._rows(X[index], y[index], weights[index] / mean_weight)
 
         start = {name: value.clone() for name, value in model.state_dict().items()} if self.refit else {}
-        self._epochs = self._most_epochs(len(kept), len(held) > 0)
         held_rows = self._rows(X[held], y[held], weights[held]) if len(held) else None
         self.likelihood_ = likelihood
         with sampling(generator=noise):
             loop, rows = make_loop(kept)
             if held_rows is None:
-                loop.run(rows, self._epochs)
+                loop.run(rows, epochs)
             else:
-                loop.run_until_worse(rows, held_rows, self._epochs, _plain(self.patience))
+                loop.run_until_worse(rows, held_rows, epochs, _plain(self.patience))
         self._finish(model, X, held_rows)
         if self.refit and held_rows is not None:
             model.float().load_state_dict(start)
@@ -169,11 +170,6 @@ class BayesEstimator(BaseEstimator):
         self.n_iter_ = len(history)
         self.best_epoch_ = history.best["epoch"] if held_rows is not None else len(history)
 
-    def _most_epochs(self, rows: int, stops: bool) -> int:
-        if self.epochs != "auto":
-            return int(self.epochs)
-        return max(_EPOCHS, -(-_STEPS * int(self.batch_size) // rows)) if stops else _EPOCHS
-
     def _rows(self, X: Array, y: Array, weights: Array) -> Rows:
         """Examples on the device, inputs standardised."""
         inputs = torch.as_tensor(self.input_scaler_.transform(X), dtype=torch.float32)
@@ -181,27 +177,34 @@ class BayesEstimator(BaseEstimator):
         parts = (inputs, targets, torch.as_tensor(weights, dtype=torch.float32))
         return Rows(*(part.to(self.device) for part in parts))
 
-    def _start(self, outputs: int, goes_on: bool) -> tuple[nn.Module, float | Callable[[int], float]]:
+    def _start(self, X: Array, outputs: int, goes_on: bool) -> tuple[nn.Module, float | Callable[[int], float]]:
         """The network to train, and the weight of its KL."""
-        preset = named_method(self.method) if isinstance(self.method, str) else None
+        name = DEFAULT_METHOD if self.method is None else self.method
+        preset = named_method(name).suited("table") if isinstance(name, str) else None
         weight = _scaled(self.kl_weight, preset.kl_weight if preset else 1.0)
         if goes_on:
             return copy.deepcopy(self.model_).float().train(), weight
-        network = self._network(outputs)
+        network = self._network(outputs, len(X))
+        if isinstance(network, TabularMLP):
+            network.fit_bins_(torch.as_tensor(self.input_scaler_.transform(X), dtype=torch.float32))
         if preset is not None:
             return preset.convert(network), weight
-        assert not isinstance(self.method, str)
-        return bayesianize(network, MeanField() if self.method is None else self.method), weight
+        assert self.method is not None and not isinstance(self.method, str)
+        return bayesianize(network, self.method), weight
 
-    def _network(self, outputs: int) -> nn.Module:
+    def _network(self, outputs: int, rows: int) -> nn.Module:
+        features, hidden = self.n_features_in_, [_plain(units) for units in self.hidden]
         if self.module is not None:
-            return self.module(self.n_features_in_, outputs)
-        return MLP(self.n_features_in_, [_plain(units) for units in self.hidden], outputs)
+            return self.module(features, outputs)
+        schema = Schema("regression", "table", (features,))
+        if not hidden:
+            return MLP(features, hidden, outputs)
+        return build_network(schema, hidden=hidden, outputs=outputs, rows=rows)
 
-    def _report(self, record: dict[str, float]) -> None:
+    def _report(self, record: dict[str, float], epochs: int) -> None:
         if self.verbose:
             held = f", held-out NLL {record['valid_nll']:.4f}" if "valid_nll" in record else ""
-            print(f"epoch {record['epoch']}/{self._epochs}: loss {record['loss']:.4f}{held}")
+            print(f"epoch {record['epoch']}/{epochs}: loss {record['loss']:.4f}{held}")
 
     def _finish(self, model: nn.Module, X: Array, held: Rows | None) -> None:
         """Make the network predict, with the noise of the held-out rows under just these predictions."""

@@ -27,12 +27,12 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
 
     Args:
         method: A method's name as `leanbayes compare` has it, such as "rank1" (with its KL weight, which `kl_weight`
-            multiplies), any method of leanbayes, or an ordered mapping of rules to methods; None is ``MeanField()``.
-        hidden: Units of the hidden layers of the multilayer perceptron.
+            multiplies), any method of leanbayes, or an ordered mapping of rules to methods; None is "batch-ensemble",
+            of 16 members.
+        hidden: Units of the hidden layers of a `leanbayes.models.TabularMLP`; none give a linear model.
         module: Builds another network: ``(in_features, outputs) -> nn.Module``; `hidden` is then not used.
-        epochs: Passes through the distinct training examples, at most; "auto" is 200, or where training stops early as
-            many as make 5000 steps.
-        batch_size: Distinct examples per step.
+        epochs: Passes through the distinct training examples, at most; "auto" chooses by their number.
+        batch_size: Distinct examples per step; "auto" takes 32 to 256, by their number.
         lr: Learning rate of AdamW.
         weight_decay: Weight decay of parameters that appear in no KL.
         kl_weight: Weight of the KL, or a schedule of the optimiser step such as `lb.LinearAnneal`.
@@ -79,12 +79,12 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
         self,
         method: str | Method | Mapping[Any, Method | None] | None = None,
         *,
-        hidden: Sequence[int] = (64, 64),
+        hidden: Sequence[int] = (128, 128),
         module: Callable[[int, int], nn.Module] | None = None,
         epochs: int | Literal["auto"] = "auto",
-        batch_size: int = 32,
-        lr: float = 1e-2,
-        weight_decay: float = 1e-4,
+        batch_size: int | Literal["auto"] = "auto",
+        lr: float = 5e-3,
+        weight_decay: float = 3e-4,
         kl_weight: float | Callable[[int], float] = 1.0,
         early_stopping: bool = True,
         validation_fraction: float | Literal["auto"] = "auto",

@@ -25,19 +25,19 @@ NOISES = ("constant", "heteroscedastic")
 class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
     """A Bayesian neural network that predicts real targets with their uncertainty, as a scikit-learn estimator.
 
-    Inputs and targets are standardised inside, predictions are on the scale of the targets. The noise is Gaussian, its
-    standard deviation fitted to examples that were not trained on. Predictions average `samples` networks that are
-    drawn jointly at a seed fixed by `fit`: the same ones at every call and for every row. Torch's generators are left
-    untouched.
+    Inputs and targets are standardised inside, predictions are on the scale of the targets. The noise is Gaussian. The
+    network predicts its standard deviation for each row, times a factor that is fitted to examples that were not
+    trained on. Predictions average `samples` networks that are drawn jointly at a seed fixed by `fit`: the same ones at
+    every call and for every row. Torch's generators are left untouched.
 
     Args:
         method: A method's name as `leanbayes compare` has it, such as "rank1" (with its KL weight, which `kl_weight`
-            multiplies), any method of leanbayes, or an ordered mapping of rules to methods; None is ``MeanField()``.
-        hidden: Units of the hidden layers of the multilayer perceptron.
+            multiplies), any method of leanbayes, or an ordered mapping of rules to methods; None is "batch-ensemble",
+            of 16 members.
+        hidden: Units of the hidden layers of a `leanbayes.models.TabularMLP`; none give a linear model.
         module: Builds another network: ``(in_features, outputs) -> nn.Module``; `hidden` is then not used.
-        epochs: Passes through the distinct training examples, at most; "auto" is 200, or where training stops early as
-            many as make 5000 steps.
-        batch_size: Distinct examples per step.
+        epochs: Passes through the distinct training examples, at most; "auto" chooses by their number.
+        batch_size: Distinct examples per step; "auto" takes 32 to 256, by their number.
         lr: Learning rate of AdamW.
         weight_decay: Weight decay of parameters that appear in no KL.
         kl_weight: Weight of the KL, or a schedule of the optimiser step such as `lb.LinearAnneal`.
@@ -85,18 +85,18 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
         self,
         method: str | Method | Mapping[Any, Method | None] | None = None,
         *,
-        hidden: Sequence[int] = (64, 64),
+        hidden: Sequence[int] = (128, 128),
         module: Callable[[int, int], nn.Module] | None = None,
         epochs: int | Literal["auto"] = "auto",
-        batch_size: int = 32,
-        lr: float = 1e-2,
-        weight_decay: float = 1e-4,
+        batch_size: int | Literal["auto"] = "auto",
+        lr: float = 5e-3,
+        weight_decay: float = 3e-4,
         kl_weight: float | Callable[[int], float] = 1.0,
         early_stopping: bool = True,
         validation_fraction: float | Literal["auto"] = "auto",
         patience: int | Literal["auto"] = "auto",
         refit: bool = False,
-        noise: Literal["constant", "heteroscedastic"] = "constant",
+        noise: Literal["constant", "heteroscedastic"] = "heteroscedastic",
         warm_start: bool = False,
         samples: int | Literal["auto"] = 32,
         device: str | torch.device = "cpu",
@@ -188,26 +188,6 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
         shaped = self._shaped(values * scale[:, None] + centre[:, None])
         return shaped[..., 0] if np.ndim(q) == 0 else shaped
 
-    def log_density(self, X: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
-        """Log densities of targets under the predictions, in nats: ``[N]``.
-
-        The density is the mean of those of the networks that are drawn, on the scale of the targets. Given a network,
-        several targets of a row are independent.
-
-        Args:
-            X: Inputs ``[N, features]``.
-            y: Targets, shaped as those of `fit`.
-        """
-        check_is_fitted(self)
-        columns = np.asarray(y, dtype=np.float64)
-        if columns.shape[1:] != tuple(self._target_shape) or len(columns) != len(np.asarray(X)):
-            wanted = (len(np.asarray(X)), *self._target_shape)
-            raise ValueError(f"expected targets of shape {wanted}, as in fit, not {columns.shape}")
-        scaled = torch.as_tensor(self.target_scaler_.transform(columns.reshape(len(columns), -1)))
-        blocks = iter(scaled.split(BLOCK))
-        (found,) = self._predict(X, lambda prediction: prediction.log_prob(next(blocks).to(prediction.mean)))
-        return found - np.log(self._target_affine()[1]).sum()
-
     def predict_uncertainty(self, X: ArrayLike, level: float = 0.9) -> Bunch:
         """How sure the predictions are, and why: arrays shaped as the targets, by name (also as attributes).
 
@@ -245,6 +225,26 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
         found |= {"entropy": entropy + np.log(scale), "aleatoric": aleatoric + np.log(scale)}
         found["mutual_information"] = mutual
         return Bunch(**{name: self._shaped(values) for name, values in found.items()})
+
+    def log_density(self, X: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
+        """Log densities of targets under the predictions, in nats: ``[N]``.
+
+        The density is the mean of those of the networks that are drawn, on the scale of the targets. Given a network,
+        several targets of a row are independent.
+
+        Args:
+            X: Inputs ``[N, features]``.
+            y: Targets, shaped as those of `fit`.
+        """
+        check_is_fitted(self)
+        columns = np.asarray(y, dtype=np.float64)
+        if columns.shape[1:] != tuple(self._target_shape) or len(columns) != len(np.asarray(X)):
+            wanted = (len(np.asarray(X)), *self._target_shape)
+            raise ValueError(f"expected targets of shape {wanted}, as in fit, not {columns.shape}")
+        scaled = torch.as_tensor(self.target_scaler_.transform(columns.reshape(len(columns), -1)))
+        blocks = iter(scaled.split(BLOCK))
+        (found,) = self._predict(X, lambda prediction: prediction.log_prob(next(blocks).to(prediction.mean)))
+        return found - np.log(self._target_affine()[1]).sum()
 
     def _target_affine(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return np.asarray(self.target_scaler_.mean_), np.asarray(self.target_scaler_.scale_)

@@ -13,6 +13,7 @@ from leanbayes.models import create
 def reinitialise(model: nn.Module) -> list[str]:
     """Give a model fresh parameters, buffers and statistics, as it or its modules define them.
 
+    What a module says `describes_data`, such as the bins of a table's features, stays as it is.
     Modules without a `reset_parameters` of their own draw anew from a normal distribution with the mean and standard
     deviation that their parameters have now.
 
@@ -21,7 +22,7 @@ def reinitialise(model: nn.Module) -> list[str]:
     """
     fresh = _built_again(model)
     if fresh is not None:
-        model.load_state_dict(fresh)
+        model.load_state_dict(fresh | _data_buffers(model))
         return []
     redrawn: list[str] = []
     seen: set[nn.Module] = set()
@@ -64,6 +65,15 @@ def _built_again(model: nn.Module) -> dict[str, Tensor] | None:
         fresh = create(config["name"], **config["options"]).state_dict()
     shapes = [(name, value.shape) for name, value in model.state_dict().items()]
     return fresh if shapes == [(name, value.shape) for name, value in fresh.items()] else None
+
+
+def _data_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """Copies of the buffers that describe the data and not the training, by name."""
+    found: dict[str, Tensor] = {}
+    for path, module in model.named_modules():
+        for name in getattr(module, "describes_data", ()):
+            found[f"{path}.{name}" if path else name] = module.get_buffer(name).clone()
+    return found
 
 
 @torch.no_grad()

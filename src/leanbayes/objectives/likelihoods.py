@@ -319,11 +319,7 @@ class Gaussian(Likelihood):
         """Mean and log variance of the targets, in float32 at least; without the held-out factor on request."""
         outputs = _precise(outputs)
         if self.heteroscedastic:
-            if outputs.shape[-1] % 2:
-                raise ValueError(
-                    f"Gaussian() needs D means and D log variances on the last axis, not {outputs.shape[-1]} outputs; "
-                    "pass a precision for outputs that are means alone"
-                )
+            self._means_shape(outputs)
             mean, log_var = outputs.chunk(2, -1)
             log_var = log_var.clamp(-self._LOG_VAR_LIMIT, self._LOG_VAR_LIMIT)
         else:
@@ -333,6 +329,17 @@ class Gaussian(Likelihood):
         if self.held_out and factor:
             log_var = log_var + self.log_factor.to(log_var.dtype)
         return mean, log_var
+
+    def _means_shape(self, outputs: Tensor) -> tuple[int, ...]:
+        """Shape of the means in outputs ``[S, B, ...]``."""
+        if not self.heteroscedastic:
+            return tuple(outputs.shape)
+        if outputs.shape[-1] % 2:
+            raise ValueError(
+                f"Gaussian() needs D means and D log variances on the last axis, not {outputs.shape[-1]} outputs; "
+                "pass a precision for outputs that are means alone"
+            )
+        return (*outputs.shape[:-1], outputs.shape[-1] // 2)
 
     @property
     def fits_held_out(self) -> bool:
@@ -357,10 +364,11 @@ class Gaussian(Likelihood):
 
     def check(self, outputs: Tensor, targets: Tensor) -> None:
         """See `Likelihood`."""
-        mean, _ = self._aligned(outputs, targets)
-        if mean.shape[1:] != targets.shape:
+        # Shapes alone: training asks before every step, with outputs that have no values.
+        *shape, last = self._means_shape(outputs)[1:]
+        if tuple(targets.shape) not in ((*shape, last), tuple(shape) if last == 1 else None):
             raise ValueError(
-                f"predicted means of shape {tuple(mean.shape[1:])} do not fit targets of shape {tuple(targets.shape)}"
+                f"predicted means of shape {(*shape, last)} do not fit targets of shape {tuple(targets.shape)}"
             )
         if not bool(torch.isfinite(targets).all()):
             raise ValueError("the targets contain NaN or infinite values; remove those examples")
