@@ -51,7 +51,7 @@ def test_a_short_training_finds_the_residuals_of_least_squares(line):
     budget = replace(Budget.of(30, 400), lr=0.05, weight_decay=0.0, patience=None, restore_best=False)
     config = budget.config(preset("plain"), 0, "cpu")
     likelihood, _ = train(nn.Linear(1, 1), line, config, progress=False)
-    x, y = (values.double().numpy() for values in _parts(line, config)["train"])
+    x, y = (values.double().numpy() for values in _parts(line, config)["train"][:2])
     _, (squares,), *_ = np.linalg.lstsq(np.column_stack([x, np.ones(len(x))]), y, rcond=None)
     found = float(likelihood.fixed_log_precision.mul(-0.5).exp())
     assert found == pytest.approx((squares / len(x)) ** 0.5, rel=0.02)
@@ -63,7 +63,7 @@ def test_predictions_have_the_noise_of_rows_that_were_not_trained_on(line):
     parts = _parts(line, config)
     # A tenth of the rows is too little to stop on: a fifth of 320 is held out.
     assert [len(part[1]) for part in parts.values()] == [256, 64]
-    x, y = parts["valid"]
+    x, y, _ = parts["valid"]
     squares = (y - model(x).detach().squeeze(-1)).double().square()
     found = float(likelihood.split(torch.zeros(1, 1, 1))[1].exp())
     assert found == pytest.approx(float(squares.sum()) / (64 - 2), rel=1e-5)

@@ -215,9 +215,9 @@ def _parts(dataset: Dataset, config: TrainConfig) -> dict[str, Any]:
     valid = _examples(dataset, "valid", config)
     lacking = held_out_count(rows) - len(dataset.valid)
     if lacking > 0 and isinstance(train, tuple) and isinstance(valid, tuple):
-        (x, y, _), more = divide_examples((*train, None), lacking, config.seed)
+        train, more = divide_examples(train, lacking, config.seed)
         assert more is not None
-        train, valid = (x, y), join((*valid, None), more)[:2]
+        valid = join(valid, more)
     return {"train": train, "valid": valid}
 
 
@@ -225,7 +225,7 @@ def _examples(dataset: Dataset, name: Any, config: TrainConfig) -> Any:
     """Tensors where the inputs are in memory, with the weights of their classes, else batches read as needed."""
     if isinstance(dataset.part(name).x, Tensor):
         x, y = dataset.ready(name)
-        return (x, y, torch.tensor(dataset.class_weights)[y]) if dataset.class_weights else (x, y)
+        return x, y, torch.tensor(dataset.class_weights)[y] if dataset.class_weights else None
     if dataset.class_weights:
         raise ValueError(f"class weights need examples in memory, and those of {dataset.name} are read as needed")
     return dataset.batches(name, config.batch_size, shuffle=name == "train", seed=config.seed)

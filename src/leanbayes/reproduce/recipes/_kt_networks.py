@@ -144,15 +144,9 @@ _RATES = {"mlp": 3e-3, "cnn": 3e-3, "lstm": 1e-3, "resnet": 1e-3}
 _SCHEDULES = {"mlp": "cosine", "cnn": "cosine", "lstm": "constant", "resnet": "cosine"}
 _SIZES: dict[str, Any] = {"hidden": (400, 400), "width": 64, "batch_size": None, "samples": 100}
 TRAINING: dict[str, dict[str, Any]] = {
-    "smoke": {
-        "epochs": {"mlp": 2, "cnn": 1, "lstm": 1, "resnet": 2},
-        "lr": _RATES,
-        "schedule": _SCHEDULES,
-        "hidden": (20, 20),
-        "width": 4,
-        "batch_size": 20,
-        "samples": 3,
-    },
+    "smoke": _SIZES
+    | {"hidden": (20, 20), "width": 4, "batch_size": 20, "samples": 3}
+    | {"epochs": {"mlp": 2, "cnn": 1, "lstm": 1, "resnet": 2}, "lr": _RATES, "schedule": _SCHEDULES},
     "short": _SIZES
     | {"epochs": {"mlp": 300, "cnn": 200, "lstm": 30, "resnet": 100}, "lr": _RATES, "schedule": _SCHEDULES},
     "paper": _SIZES
