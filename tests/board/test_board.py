@@ -5,12 +5,14 @@ import pytest
 from scipy import stats
 from sklearn.datasets import load_wine
 
-from leanbayes.board.contender import Contender, Forecast, Gaussians, NotInstalled, library
+from leanbayes.board.contender import Forecast, Gaussians
 from leanbayes.board.ours import OURS
 from leanbayes.board.rivals import RIVALS
 from leanbayes.board.scores import class_scores, regression_scores
 from leanbayes.board.sets import class_splits
 from leanbayes.board.summary import difference, mean_of, ranks
+from leanbayes.learn._defaults import DEFAULT_METHOD
+from leanbayes.learn._methods import named_method
 
 
 def line(rows, seed=0):
@@ -38,7 +40,8 @@ def test_scores_of_classes():
     probs = np.array([[0.8, 0.2], [0.4, 0.6], [1.0, 0.0]])
     found = class_scores(probs, np.array([0, 0, 1]))
     assert found["accuracy"] == pytest.approx(1 / 3)
-    assert found["nll"] == pytest.approx(-(np.log(0.8) + np.log(0.4) + np.log(1e-12)) / 3)
+    # What was held to be impossible costs what the smallest float32 does.
+    assert found["nll"] == pytest.approx(-(np.log(0.8) + np.log(0.4) + np.log(np.finfo(np.float32).tiny)) / 3)
     assert found["ece"] == pytest.approx((0.2 + 0.6 + 1.0) / 3)
 
 
@@ -64,7 +67,7 @@ def test_splits_of_classes_are_stratified_and_repeatable():
     for one, other in zip(first, again, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
     assert len(first[0].test_x) == 36 and np.bincount(first[0].test_y).min() >= 9
-    assert not np.array_equal(first[0].test_y, first[1].test_y) or not np.array_equal(first[0].test_x, first[1].test_x)
+    assert not np.array_equal(first[0].test_x, first[1].test_x)
 
 
 @pytest.mark.parametrize("name", ["random-forest", "gradient-boosting", "gaussian-process"])
@@ -95,10 +98,6 @@ def test_conformal_intervals():
     assert found["log density"] is None and 0.815 < found["coverage"] < 0.985  # four standard errors of 200 rows
 
 
-def test_a_library_that_is_not_there_is_named():
-    with pytest.raises(NotInstalled, match="no-such cannot be imported"):
-        library("no_such_library", "no-such")
-
-
-def test_every_method_can_be_on_the_board():
-    assert all(isinstance(one, Contender) and one.ours and one.regress and one.classify for one in OURS.values())
+def test_ours_are_methods_that_can_be_named_and_none_is_the_default_again():
+    names = [name for name in OURS if name != "default"]
+    assert [named_method(name).name for name in names] == names and DEFAULT_METHOD not in names

@@ -7,12 +7,12 @@ import pyarrow.parquet
 import pytest
 
 from leanbayes.data._arrow import read_cells
-from leanbayes.data._columns import read_columns
+from leanbayes.data._columns import infer_columns
 from leanbayes.data._formats import NUMBERS, Format
 
 
 def read(path, **options):
-    return {column.name: column for column in read_columns(path, **options)}
+    return {column.name: column for column in infer_columns(read_cells(path, **options))}
 
 
 @pytest.fixture

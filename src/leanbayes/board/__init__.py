@@ -4,7 +4,7 @@ Every contender gets the training rows and a seed, and nothing is tuned for a ta
 runs it.
 """
 
-from leanbayes.board.contender import Contender, Forecaster, NotInstalled
+from leanbayes.board.contender import Contender, Forecaster
 from leanbayes.board.scores import class_scores, regression_scores
 
-__all__ = ["Contender", "Forecaster", "NotInstalled", "class_scores", "regression_scores"]
+__all__ = ["Contender", "Forecaster", "class_scores", "regression_scores"]

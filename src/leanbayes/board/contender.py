@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -15,10 +14,6 @@ Array = NDArray[Any]
 LEVEL = 0.9
 # Standard deviations on either side of the mean within which a normal variable lies with that probability.
 _REACH = 1.6448536269514722
-
-
-class NotInstalled(ImportError):
-    """The library of a contender is not there."""
 
 
 class Forecaster(Protocol):
@@ -78,11 +73,3 @@ class Contender(NamedTuple):
     regress: Callable[[Array, Array, int], Forecaster] | None = None
     classify: Callable[[Array, Array, int], Callable[[Array], Array]] | None = None
     most_rows: int | None = None
-
-
-def library(name: str, package: str) -> Any:
-    """A module of another library, imported now."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise NotInstalled(f"{package} cannot be imported ({error})") from None

@@ -1,4 +1,4 @@
-"""The estimators of this library: the default, and every method that can be named."""
+"""The estimators of this library: the default, which is a BatchEnsemble, and other methods by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from leanbayes.board.contender import LEVEL, Array, Contender, Forecast
 
 _METHODS = {
     "rank1": "rank-1",
-    "batch-ensemble": "BatchEnsemble",
     "mean-field": "mean-field",
     "k-tied": "k-tied Normal",
     "mc-dropout": "MC dropout",

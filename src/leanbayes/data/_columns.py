@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leanbayes.data._arrow import Cells, read_cells
+from leanbayes.data._arrow import Cells
 from leanbayes.data._dataset import Column
 from leanbayes.data._extras import need
 from leanbayes.data._formats import Format, as_seconds, find_decimal, find_format, read_as
@@ -69,13 +67,6 @@ class RawColumn:
         wrong = None if self.wrong is None else self.wrong[numbers]
         cells = None if self.cells is None else self.cells.take(numbers)
         return RawColumn(self.name, self.values[numbers], self.whole, self.format, cells, wrong)
-
-
-def read_columns(
-    path: Path, *, separator: str | None = None, header: bool = True, na: Sequence[str] = ()
-) -> list[RawColumn]:
-    """All columns of a CSV, TSV or Parquet file, by what they look like; see `read_cells`."""
-    return infer_columns(read_cells(path, separator=separator, header=header, na=na))
 
 
 def infer_columns(cells: Cells) -> list[RawColumn]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
@@ -32,9 +33,7 @@ class Parts(NamedTuple):
 
 def split(x: Tensor, y: Tensor, seed: int) -> Parts:
     """Hold out a part of the rows."""
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
-    count = max(1, round(_HELD_OUT * len(x)))
-    out, kept = order[:count], order[count:]
+    kept, out = train_test_split(range(len(x)), test_size=_HELD_OUT, random_state=seed)
     return Parts(x[kept], y[kept], x[out], y[out])
 
 

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from leanbayes.board.contender import Array, Gaussians, library
+from leanbayes.bench.peers.adapter import library
+from leanbayes.board.contender import Array, Gaussians
 
 
 def natural_regressor(x: Array, y: Array, seed: int) -> Gaussians:
     """NGBoost: normal distributions by natural gradients."""
-    model = library("ngboost", "ngboost").NGBRegressor(verbose=False, random_state=seed).fit(x, y)
+    model = library("ngboost").NGBRegressor(verbose=False, random_state=seed).fit(x, y)
 
     def moments(new: Array) -> tuple[Array, Array]:
         found = model.pred_dist(new)
@@ -22,15 +23,15 @@ def natural_regressor(x: Array, y: Array, seed: int) -> Gaussians:
 
 def natural_classifier(x: Array, y: Array, seed: int) -> Callable[[Array], Array]:
     """NGBoost for classes."""
-    distributions = library("ngboost.distns", "ngboost")
-    make = library("ngboost", "ngboost").NGBClassifier
+    distributions = library("ngboost.distns")
+    make = library("ngboost").NGBClassifier
     classes = distributions.k_categorical(int(y.max()) + 1)
     return make(Dist=classes, verbose=False, random_state=seed).fit(x, y).predict_proba
 
 
 def cat_regressor(x: Array, y: Array, seed: int) -> Gaussians:
     """CatBoost with the loss that predicts a variance beside the mean."""
-    make = library("catboost", "catboost").CatBoostRegressor
+    make = library("catboost").CatBoostRegressor
     model = make(loss_function="RMSEWithUncertainty", random_seed=seed, **_QUIET).fit(x, y)
 
     def moments(new: Array) -> tuple[Array, Array]:
@@ -42,7 +43,7 @@ def cat_regressor(x: Array, y: Array, seed: int) -> Gaussians:
 
 def cat_classifier(x: Array, y: Array, seed: int) -> Callable[[Array], Array]:
     """CatBoost for classes."""
-    make = library("catboost", "catboost").CatBoostClassifier
+    make = library("catboost").CatBoostClassifier
     return make(random_seed=seed, **_QUIET).fit(x, y).predict_proba
 
 

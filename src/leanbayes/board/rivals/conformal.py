@@ -7,7 +7,8 @@ from typing import Any
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.model_selection import train_test_split
 
-from leanbayes.board.contender import LEVEL, Array, Forecast, library
+from leanbayes.bench.peers.adapter import library
+from leanbayes.board.contender import LEVEL, Array, Forecast
 
 _HELD_OUT = 0.2
 
@@ -23,7 +24,7 @@ class _Conformal:
 
 def regressor(x: Array, y: Array, seed: int) -> _Conformal:
     """A fifth of the rows sets the width of the intervals."""
-    make = library("mapie.regression", "mapie").SplitConformalRegressor
+    make = library("mapie.regression").SplitConformalRegressor
     inner, held_out, inner_y, held_out_y = train_test_split(x, y, test_size=_HELD_OUT, random_state=seed)
     model = make(HistGradientBoostingRegressor(random_state=seed), confidence_level=LEVEL, prefit=False)
     return _Conformal(model.fit(inner, inner_y).conformalize(held_out, held_out_y))

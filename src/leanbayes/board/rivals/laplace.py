@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from leanbayes._sampling import SeededRandom
-from leanbayes.board.contender import Array, Gaussians, library
+from leanbayes.bench.peers.adapter import library
+from leanbayes.board.contender import Array, Gaussians
 from leanbayes.board.rivals import _network
 
 _RATE, _DECAY = 1e-3, 1e-4
@@ -47,7 +48,7 @@ def _inputs(scaler: Any, x: Array) -> Tensor:
 
 
 def _fit(likelihood: str, x: Tensor, y: Tensor, outputs: int, seed: int) -> Any:
-    laplace = library("laplace", "laplace-torch")
+    laplace = library("laplace")
     loss = F.mse_loss if likelihood == "regression" else F.cross_entropy
     with SeededRandom(seed):
         layers = [nn.Linear(x.shape[1], _WIDTH), nn.ReLU(), nn.Linear(_WIDTH, _WIDTH), nn.ReLU()]

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leanbayes._sampling import SeededRandom
-from leanbayes.board.contender import Array, Gaussians, library
+from leanbayes.bench.peers.adapter import library
+from leanbayes.board.contender import Array, Gaussians
 from leanbayes.board.rivals import _network
 
 _RATE, _DECAY = 2e-3, 3e-4
@@ -59,7 +60,7 @@ def _parts(scaler: Any, x: Array, y: Tensor, seed: int) -> _network.Parts:
 
 
 def _build(parts: _network.Parts, features: int, outputs: int, seed: int) -> nn.Module:
-    tabm, embeddings = library("tabm", "tabm"), library("rtdl_num_embeddings", "rtdl_num_embeddings")
+    tabm, embeddings = library("tabm"), library("rtdl_num_embeddings")
     varying = parts.x.min(0).values < parts.x.max(0).values
     with SeededRandom(seed):
         if not varying.all():  # bins need two distinct values

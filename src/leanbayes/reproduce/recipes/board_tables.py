@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from leanbayes.board.contender import Contender, NotInstalled
+from leanbayes.bench.peers.adapter import NotInstalled
+from leanbayes.board.contender import Contender
 from leanbayes.board.ours import OURS
 from leanbayes.board.rivals import RIVALS
 from leanbayes.board.scores import class_scores, regression_scores
