@@ -40,7 +40,7 @@ def _normal(q: GaussianPosterior, p: NormalPrior) -> Tensor:
 class _NormalDivergence(torch.autograd.Function):
     """``sum (std^2 + distance^2) / (2 prior_std^2) - 1/2 - log(std / prior_std)``.
 
-    It takes a third of the passes over memory, and of the calls, that autograd takes for the expression.
+    It takes fewer passes over memory, and fewer calls, than autograd takes for the expression.
     """
 
     @staticmethod

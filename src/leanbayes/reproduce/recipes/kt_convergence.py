@@ -75,7 +75,7 @@ def draw(figure: Mapping[str, Any], canvas: Any) -> None:
     axes.set_yscale("log")
     axes.set_xlabel("step")
     axes.set_ylabel("negative ELBO on held-out images, nats")
-    axes.set_title("tied standard deviations converge sooner")
+    axes.set_title("free and tied standard deviations: how fast they converge")
     axes.legend(frameon=False)
 
 

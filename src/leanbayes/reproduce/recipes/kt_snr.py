@@ -77,7 +77,7 @@ def draw(figure: Mapping[str, Any], canvas: Any) -> None:
     axes.set_xticks(figure["steps"])
     axes.set_xlabel("step")
     axes.set_ylabel("signal-to-noise ratio")
-    axes.set_title("tied standard deviations have cleaner gradients early on")
+    axes.set_title("gradients of free and tied standard deviations")
     axes.legend(frameon=False)
 
 

@@ -95,7 +95,7 @@ def draw(figure: Mapping[str, Any], canvas: Any) -> None:
         axes.bar(places, gains, 0.27, color=COLOURS[rank], label=rank)
     axes.set_xticks(range(len(models)), [kt.MODELS[model].title for model in models])
     axes.set_ylabel("NLL less that of mean-field, nats")
-    axes.set_title("rank 2 trains as well as mean-field, at half the parameters")
+    axes.set_title("training with free and tied standard deviations")
     axes.legend(frameon=False)
 
 
