@@ -1,5 +1,6 @@
 """The estimators beyond scikit-learn's own checks."""
 
+import math
 import pickle
 
 import numpy as np
@@ -221,8 +222,16 @@ def test_log_density_is_that_of_the_predictive_distribution(regressor, monkeypat
 
 def test_log_density_adds_up_over_independent_targets():
     X, y = wave(100, 3)
-    both = BayesRegressor(epochs=5, random_state=0).fit(X, np.column_stack([y, 100 * y]))
-    assert both.log_density(X, np.column_stack([y, 100 * y])).shape == (100,)
+    targets = np.column_stack([y, 100 * y[::-1]])
+    both = BayesRegressor(epochs=5, random_state=0).fit(X, targets)
+    inputs = torch.as_tensor(both.input_scaler_.transform(X))
+    drawn = lb.predict(both.model_, inputs, both.samples, likelihood=both.likelihood_, seed=both.seed_, joint=True)
+    scaled = torch.as_tensor(both.target_scaler_.transform(targets))
+    each = [
+        lb.Prediction(draw[None], both.likelihood_).log_prob(scaled) for draw in drawn.outputs
+    ]  # of one network: a sum over its two targets
+    expected = torch.logsumexp(torch.stack(each), 0) - math.log(len(each)) - np.log(both.target_scaler_.scale_).sum()
+    np.testing.assert_allclose(both.log_density(X, targets), expected, rtol=1e-6)
 
 
 def test_regression_follows_the_units_of_the_targets():
