@@ -183,8 +183,8 @@ def _notes(s: Mapping[str, Any]) -> list[str]:
     return [
         "every contender has its library's defaults and sees the training rows alone; nothing is tuned for a table",
         "trees get normal noise of the size of their errors on rows left out; seconds are those of training and "
-        "prediction on one core, beside other work",
-        f"{s['splits']} splits of each table, the published ones of the UCI tables (Protein has five)",
+        "prediction together",
+        f"splits of each table: {s['splits']}, the published ones of the UCI tables (Protein has five)",
         "a Gaussian process is run on tables of up to 2,000 rows",
     ]
 
