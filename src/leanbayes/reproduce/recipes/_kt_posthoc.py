@@ -129,6 +129,12 @@ def losses(found: Sequence[Mapping[str, Any]], name: str, base: str = "mean-fiel
     return [a - b for a, b in zip(values_of(found, name, "nll"), values_of(found, base, "nll"))]
 
 
+def precision_notes(run: Run) -> list[str]:
+    """What a result must say of a ResNet that was trained fast."""
+    fast = run.settings["fast"] and run.device == "cuda" and "resnet" in run.settings["models"]
+    return ["the ResNet is trained in mixed precision, bf16"] if fast else []
+
+
 def all_there(run: Run, models: Iterable[str]) -> list[Check]:
     """A check that fails where networks were left out by ``--set models=...``, else none."""
     missing = [kt.MODELS[name].title for name in models if name not in run.settings["models"]]

@@ -53,6 +53,7 @@ def measure(run: Run) -> Outcome:
         f"published; the MLP's over {100 * (_ANNEALED['mlp'] or 0):.0f} %, in steps of 100 batches, as in kt-train",
         "changes are of logarithms, averaged over layers; not annealed: the networks of kt-posthoc, all kernels that "
         "the paper looks at",
+        *posthoc.precision_notes(run),
     ]
     return Outcome(rows, checks, {"curves": figure}, notes)
 

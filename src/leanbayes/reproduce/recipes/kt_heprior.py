@@ -53,6 +53,7 @@ def measure(run: Run) -> Outcome:
         f"epochs: {epochs}; seed {seed}",
         "the MLP is ours; the published figures are those of the ResNet",
         kt_spectrum.NOTE,
+        *posthoc.precision_notes(run),
     ]
     return Outcome(rows, checks, {"layers": layers}, notes)
 
