@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from leanbayes.models import create
 
-PARTS = ("step", "predict", "memory", "scaling")
+PARTS = ("step", "predict", "memory", "profile", "scaling")
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,12 @@ _ALL = (
     Network(
         "wrn28-10", "WRN-28-10", lambda: create("wide_resnet"), _IMAGE, 10, True,
         {"cuda": 512, "cpu": 1}, {"cuda": 64, "cpu": 1},
-        only=("rank1", "batch-ensemble"), parts=("step",),
+        only=("rank1", "batch-ensemble"), parts=("step", "profile"),
     ),
     Network(
         "pyramidnet", "PyramidNet-110-270", lambda: create("pyramidnet"), _IMAGE, 100, True,
         {"cuda": 256, "cpu": 1}, {"cuda": 64, "cpu": 1},
-        only=("emp", "ecmp"), parts=("step",),
+        only=("emp", "ecmp"), parts=("step", "profile"),
     ),
 )  # fmt: skip
 NETWORKS: dict[str, Network] = {one.name: one for one in _ALL}

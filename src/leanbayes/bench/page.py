@@ -8,7 +8,8 @@ from typing import Any
 from leanbayes.bench.bounds import BATCH, BY_ESTIMATOR, LARGE, PEER, RESNET18, ROWS, SAMPLES, STATED
 from leanbayes.bench.networks import NETWORKS
 from leanbayes.bench.result import read
-from leanbayes.bench.tables import contender_table, peer_table, source_of
+from leanbayes.bench.steps import MODES
+from leanbayes.bench.tables import contender_table, peer_table, profile_table, source_of
 
 # The result that the bounds are stated for, and the columns that they are stated in.
 _FIRST = "speed-resnet18-cuda-bf16.json"
@@ -65,6 +66,13 @@ def _section(path: Path, result: dict[str, Any], images: str) -> str:
     parts = [f"### {result['title']}, {result['device']}, {_precision(result)}", contender_table(result)]
     if peers:
         parts += ["Times of other libraries over ours:", peers]
+    for mode in MODES:
+        profile = profile_table(result, mode)
+        if profile:
+            parts += [
+                f"Where the time of a step goes, {mode}: ms of the plain network, and what methods add to it:",
+                profile,
+            ]
     parts += [_reasons(result), source_of(result, f"results/{path.name}")]
     picture = path.with_suffix(".png")
     if picture.exists():

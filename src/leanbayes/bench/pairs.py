@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 from leanbayes.bench.bounds import bound
@@ -11,6 +12,7 @@ from leanbayes.bench.figures import timing, verdict
 from leanbayes.bench.gate import check_captured, check_step
 from leanbayes.bench.measuring import interleaved, peak_bytes
 from leanbayes.bench.predictions import contender_model, plain_pass, prediction
+from leanbayes.bench.profiling import profile
 from leanbayes.bench.setup import Setup
 from leanbayes.bench.steps import CAPTURED, EAGER, Step, contender_step, plain_step
 
@@ -51,6 +53,23 @@ def memory_figures(setup: Setup, contender: Contender, mode: str, plain_bytes: i
     return {"bytes": found, "plain_bytes": plain_bytes, "ratio": ratio, **held}
 
 
+def profile_figures(setup: Setup, contender: Contender, mode: str, plain: dict[str, Any]) -> dict[str, Any]:
+    """Where the time of a training step goes, beside that of the plain network."""
+    step = contender_step(setup, contender, mode)
+    return beside(_profiled(setup, step), plain)
+
+
+def beside(found: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
+    """A profile with that of the plain network; their ratio is that of the work."""
+    ratio = found["busy"] / plain["busy"]
+    return {**found, "ratio": ratio, **{f"plain_{name}": plain[name] for name in ("kinds", "busy", "seconds")}}
+
+
+def _profiled(setup: Setup, step: Step) -> dict[str, Any]:
+    times = interleaved({"step": step.run}, setup.repeats, setup.device, setup.round_s)["step"]
+    return {"how": step.how(), "seconds": median(times), **profile(step.run, setup.device)}
+
+
 class Kept:
     """What is built when it is first asked for, and kept: capturing takes a minute."""
 
@@ -84,8 +103,14 @@ class Plain(Kept):
             ("bytes", mode), lambda: peak_bytes(lambda: plain_step(self.setup, mode).run, self.setup.device)
         )
 
+    def profile(self, mode: str) -> dict[str, Any]:
+        """Where the time of a training step goes."""
+        return self.keep(("profile", mode), lambda: _profiled(self.setup, self.step(mode)))
+
     def figures(self, mode: str, part: str, samples: int | None) -> dict[str, Any]:
         """The plain network set against itself: what a ratio near 1 is to be read against."""
+        if part == "profile":
+            return beside(self.profile(mode), self.profile(mode))
         if part == "memory":
             found = self.bytes(mode)
             return {"bytes": found, "plain_bytes": found, "ratio": 1.0}

@@ -57,6 +57,8 @@ def peer_figures(
         plain: The plain network.
         ours: Contenders of ours.
     """
+    if part == "profile":
+        raise NoMeasure("other libraries are not profiled")
     common = {"ours": peer.against, "same_family": peer.same_family}
     if part == "memory":
         base, own = plain.bytes(EAGER), ours.bytes(peer.against, mode)

@@ -18,7 +18,7 @@ from leanbayes.bench.contenders import Contender, contenders
 from leanbayes.bench.gate import GateFailed, check_contender
 from leanbayes.bench.measuring import HEAP, free
 from leanbayes.bench.networks import Network, network
-from leanbayes.bench.pairs import NoMeasure, Plain, memory_figures, prediction_figures, step_figures
+from leanbayes.bench.pairs import NoMeasure, Plain, memory_figures, prediction_figures, profile_figures, step_figures
 from leanbayes.bench.peers import PEERS, NotInstalled, Peer, version
 from leanbayes.bench.predictions import SAMPLES
 from leanbayes.bench.result import DONE, FAILED, SKIPPED, ResultFile
@@ -44,7 +44,7 @@ class Plan:
         rows: Examples of a prediction, likewise.
         repeats: Rounds of which medians are taken.
         modes: Of "eager" and "captured".
-        parts: Of "step", "predict", "memory" and "scaling".
+        parts: Of "step", "predict", "memory", "profile" and "scaling".
         methods: Names of contenders; all where None.
         peers: Whether other libraries are measured, too.
         samples: Numbers of samples of predictions.
@@ -164,6 +164,8 @@ class _Run:
         if part == "predict":
             assert samples is not None
             return prediction_figures(self.setup, one, mode, samples, self.plain.forward(mode, samples))
+        if part == "profile":
+            return profile_figures(self.setup, one, mode, self.plain.profile(mode))
         return memory_figures(self.setup, one, mode, self.plain.bytes(mode))
 
     def _peer(self, peer: Peer, ours: Ours) -> None:

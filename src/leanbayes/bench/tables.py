@@ -8,7 +8,9 @@ from typing import Any
 from leanbayes.bench.result import DONE, FAILED
 
 PLAIN = "plain"
-_WORDS = {"step": "step", "predict": "prediction", "memory": "memory of a step"}
+_WORDS = {"step": "step", "predict": "prediction", "memory": "memory of a step", "profile": "work of a step"}
+# Not in the table of costs.
+_APART = ("profile", "scaling")
 Row = Mapping[str, Any]
 Column = tuple[str, str, int | None]
 
@@ -70,7 +72,7 @@ def contender_table(
         names: The contenders to show; all of ours where None.
         only: The columns to show, each a part, a mode and a number of samples; all where None.
     """
-    ours = [row for row in result["rows"] if "package" not in row and row["part"] != "scaling"]
+    ours = [row for row in result["rows"] if "package" not in row and row["part"] not in _APART]
     shown = [name for name in dict.fromkeys(row["contender"] for row in ours) if name != PLAIN]
     if names is not None:
         shown = [name for name in names if name in shown]
@@ -89,6 +91,39 @@ def contender_table(
     plain = [_absolute(found.get((PLAIN, *column))) for column in columns]
     lines.append(f"| plain network | {result['plain_parameters']:,} | {' | '.join(plain)} |")
     return "\n".join(lines)
+
+
+def profile_table(result: Mapping[str, Any], mode: str) -> str:
+    """What the device works on in a step, in ms: of the plain network, and how much more of each kind in a method.
+
+    Empty where nothing was profiled in that mode.
+
+    Args:
+        result: The content of a result file.
+        mode: "eager" or "captured".
+    """
+    rows = [row for row in result["rows"] if (row["part"], row["mode"]) == ("profile", mode) and row["status"] == DONE]
+    if not rows:
+        return ""
+    kinds = list(dict.fromkeys(kind for row in rows for kind in row["kinds"]))
+    lines = [f"| | {' | '.join(kinds)} | all work | waiting | launches |", "|---|" + "---:|" * (len(kinds) + 3)]
+    for row in rows:
+        more = row["contender"] != PLAIN
+        values = [_more(row["kinds"].get(kind, 0.0), row["plain_kinds"].get(kind, 0.0), more) for kind in kinds]
+        values.append(_more(row["busy"], row["plain_busy"], more))
+        values.append(_more(_wait(row), _wait(row, "plain_"), more))
+        name = f"`{row['contender']}`" if more else "plain network"
+        lines.append(f"| {name} | {' | '.join(values)} | {row['launches']:.0f} |")
+    return "\n".join(lines)
+
+
+def _wait(row: Row, whose: str = "") -> float:
+    """How much longer a step takes than the work in it."""
+    return max(0.0, row[f"{whose}seconds"] - row[f"{whose}busy"])
+
+
+def _more(seconds: float, plain: float, more: bool) -> str:
+    return f"{1000 * (seconds - plain):+.2f}" if more else f"{1000 * seconds:.2f}"
 
 
 def peer_table(result: Mapping[str, Any]) -> str:
@@ -130,7 +165,7 @@ def _column(row: Row) -> Column:
 def _columns(rows: Sequence[Row]) -> dict[Column, str]:
     """The columns that a result has figures for, in the order of the parts, captured ones first."""
     parts = list(_WORDS)
-    keys = {_column(row) for row in rows if row["status"] == DONE}
+    keys = {_column(row) for row in rows if row["status"] == DONE and row["part"] not in _APART}
     order = sorted(keys, key=lambda key: (parts.index(key[0]), key[1], key[2] or 0))
     return {key: f"{f'{key[2]}-sample prediction' if key[2] else _WORDS[key[0]]}, {key[1]}" for key in order}
 

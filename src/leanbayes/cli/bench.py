@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--parts",
         nargs="+",
-        choices=("step", "predict", "memory", "scaling"),
+        choices=("step", "predict", "memory", "profile", "scaling"),
         help="default: step and predict, on a GPU memory, too",
     )
     parser.add_argument(
