@@ -86,7 +86,7 @@ def test_the_prior_is_scaled_by_fan_in_where_it_is_asked_for(run):
     he, _ = posthoc.mean_field(run, "mlp", 0, he=True)
     flat, _ = posthoc.mean_field(run, "mlp", 0)
     assert he.get_submodule("dense1").weight.prior.std == pytest.approx(math.sqrt(2 / 784))
-    assert flat.get_submodule("dense1").weight.prior.std == kt.MODELS["mlp"].prior_std
+    assert flat.get_submodule("dense1").weight.prior.std == kt.TRAINING["smoke"]["prior_std"]["mlp"]
 
 
 @pytest.mark.parametrize("model", ["mlp", "lstm"])

@@ -72,7 +72,7 @@ def _share(run: Run, model: str, seed: int) -> float:
     trained, _ = posthoc.mean_field(run, model, seed)
     found = kt.deviations(trained, kt.MODELS[model].layers).values()
     mean = sum(float(std.double().sum()) for std in found) / sum(std.numel() for std in found)
-    return mean / kt.MODELS[model].prior_std
+    return mean / run.settings["prior_std"][model]
 
 
 def draw(figure: Mapping[str, Any], canvas: Any) -> None:
