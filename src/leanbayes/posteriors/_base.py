@@ -169,6 +169,10 @@ class Posterior(nn.Module, ABC):
         first = first_parameter(self)
         return (type(self), first.dtype, first.device) if first.numel() <= LARGE else None
 
+    def joined_state(self, parts: list[Any]) -> dict[str, Any]:
+        """Attributes of the posterior that several are joined to, beside their parameters."""
+        return {}
+
     def together_key(self, what: str) -> tuple[Any, ...] | None:
         """What it has in common with those that are drawn in one go: "draw", "choice", "factors"; None where alone."""
         return None

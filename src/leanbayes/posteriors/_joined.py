@@ -33,6 +33,7 @@ def joined(parts: Sequence[P], kept_axes: int = 0) -> P:
     whole = first.__new__(type(first))
     held: dict[str, Any] = first.__dict__.copy()
     held["_parameters"] = {name: _side_by_side(parts, name, kept_axes) for name in first._parameters}
+    held |= first.joined_state(list(parts))
     object.__setattr__(whole, "__dict__", held)
     return whole
 
@@ -69,7 +70,7 @@ def pieces(drawn: Tensor, originals: Sequence[Tensor], kept_axes: int = 0) -> li
         originals: A parameter of each part.
         kept_axes: As they were joined.
     """
-    shapes = [_order(each, kept_axes) for each in originals]
+    shapes = [memory_order(each, kept_axes) for each in originals]
     sizes = [each.shape[kept_axes:].numel() for each in originals]
     found = []
     for each, order, part in zip(originals, shapes, drawn.split(sizes, -1)):
@@ -118,11 +119,11 @@ def _in_memory_order(value: Tensor, kept_axes: int) -> Tensor:
     if value.dim() == kept_axes + 1:
         return value
     if not value.is_contiguous():
-        value = value.permute(*range(kept_axes), *_order(value, kept_axes))
+        value = value.permute(*range(kept_axes), *memory_order(value, kept_axes))
     return value.flatten(kept_axes)
 
 
-def _order(value: Tensor, kept_axes: int) -> list[int]:
+def memory_order(value: Tensor, kept_axes: int = 0) -> list[int]:
     """The axes after some, those with the longest steps in memory first."""
     rest = list(range(kept_axes, value.dim()))
     return rest if value.is_contiguous() else sorted(rest, key=lambda axis: -value.stride(axis))

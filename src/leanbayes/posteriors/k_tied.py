@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +16,11 @@ from leanbayes.kernels.gaussian_kl import tied_kl
 from leanbayes.kernels.weight_sample import tied_draws, tied_fit
 from leanbayes.noise import exact_products, full_precision
 from leanbayes.ops import LinearOp
-from leanbayes.posteriors._base import Posterior
+from leanbayes.posteriors._base import LARGE, Posterior
 from leanbayes.posteriors._gaussian import GaussianPosterior
+from leanbayes.posteriors._joined import memory_order
 from leanbayes.posteriors._method import Method, check_prior
+from leanbayes.posteriors._tied_scales import Block, tied_scales
 from leanbayes.posteriors.mean_field import SILENT, MeanField, MeanFieldPosterior
 from leanbayes.priors import Normal, Prior
 
@@ -28,6 +30,8 @@ _INIT_NOISE = 0.1
 _FEW_RANKS = 8
 # Outputs get their variances by the factors where that takes so many times fewer products, as thin ones are slower.
 _THIN = 8
+# Where calls cost more than the work in them; on a CPU, weights one by one stay in its caches.
+_JOINED_ON = ("cuda",)
 
 
 class KTiedPosterior(GaussianPosterior):
@@ -42,6 +46,9 @@ class KTiedPosterior(GaussianPosterior):
         out_axis: Axis of the output features.
         narrow: See `GaussianPosterior`.
     """
+
+    # Of several that are joined to one.
+    blocks: tuple[Block, ...] = ()
 
     def __init__(self, value: Tensor, rank: int, init_std: float, out_axis: int = 0, narrow: bool = False) -> None:
         super().__init__(value)
@@ -58,6 +65,8 @@ class KTiedPosterior(GaussianPosterior):
 
     def scale(self) -> Tensor:
         """See `Elementwise`."""
+        if self.blocks:
+            return tied_scales(full_precision(self.log_u), full_precision(self.log_v), self.blocks)
         matrix = _product(full_precision(self.log_u).exp(), full_precision(self.log_v).exp())
         shape = list(self.loc.shape)
         out = shape.pop(self.out_axis)
@@ -83,7 +92,25 @@ class KTiedPosterior(GaussianPosterior):
 
     def fits_kernels(self) -> bool:
         """See `GaussianPosterior`; a subclass may compute something else."""
-        return type(self) is KTiedPosterior and tied_fit(self.loc, self.log_u, self.out_axis)
+        return type(self) is KTiedPosterior and not self.blocks and tied_fit(self.loc, self.log_u, self.out_axis)
+
+    def join_key(self) -> tuple[Any, ...] | None:
+        """See `Posterior`; compilers are given the weights one by one."""
+        other = type(self) is not KTiedPosterior or torch.compiler.is_compiling()
+        if other or self.loc.device.type not in _JOINED_ON or self.loc.numel() > LARGE:
+            return None
+        if self.out_axis or memory_order(self.loc)[0] != 0:
+            return None
+        return (KTiedPosterior, self.loc.dtype, self.loc.device)
+
+    def joined_state(self, parts: list[Any]) -> dict[str, Any]:
+        """See `Posterior`."""
+        return {"blocks": tuple(part._block() for part in parts)}
+
+    def _block(self) -> Block:
+        rows, *rest = self.loc.shape
+        order = tuple(axis - 1 for axis in memory_order(self.loc)[1:])
+        return Block(rows, tuple(rest), self.log_u.shape[1], order if order != tuple(range(len(rest))) else None)
 
     def fused_draws(self, keys: Tensor, with_loc: bool, dtype: torch.dtype) -> Tensor:
         """See `GaussianPosterior`."""

@@ -29,11 +29,15 @@ def measure(run: Run) -> Outcome:
     """Time steps of the printed network and of a wide one in turns, and take their peak memory."""
     s = run.settings
     names = {"printed": "784-128-10", "wide": "-".join(str(width) for width in s["wide"])}
-    found = {kind: run.unit(f"{kind}-{run.device}", lambda kind=kind: _figures(run, kind)) for kind in names}
+    places = {f"{names[kind]}{where}": (kind, device) for device, where in _devices(run).items() for kind in names}
+    found = {
+        network: run.unit(f"{kind}-{device}", lambda kind=kind, device=device: _figures(run, kind, device))
+        for network, (kind, device) in places.items()
+    }
     rows: list[Row] = []
     checks = []
-    for kind, network in names.items():
-        times = {name: [1e3 * seconds for seconds in values] for name, values in found[kind]["seconds"].items()}
+    for network, (kind, _) in places.items():
+        times = {name: [1e3 * seconds for seconds in values] for name, values in found[network]["seconds"].items()}
         for name, values in times.items():
             published = _PUBLISHED[name] if kind == "printed" else None
             rows.append(Row(f"{name}, {network}", "training step, ms", published, [median(values)]))
@@ -41,31 +45,36 @@ def measure(run: Run) -> Outcome:
         text = f"{network}: 2-tied over mean-field, time of a step"
         rows.append(Row("2-tied over mean-field, " + network, "time of a step", 0.86, [median(ratio)]))
         checks.append(at_most(text, [median(ratio)], _TIME))
-        if found[kind]["bytes"]:
-            sizes = found[kind]["bytes"]
+        if found[network]["bytes"]:
+            sizes = found[network]["bytes"]
             rows += [Row(f"{name}, {network}", "peak memory, MB", None, [size / 1e6]) for name, size in sizes.items()]
             share = sizes["2-tied"] / sizes["mean-field"]
             rows.append(Row("2-tied over mean-field, " + network, "peak memory", None, [share]))
             if kind == "wide":
                 checks.append(at_most(f"{network}: 2-tied over mean-field, peak memory", [share], _MEMORY))
     notes = [
-        f"batches of {s['batch_size']}, Adam, drawn weights, "
-        + ("recorded as CUDA graphs" if run.device == "cuda" else "uncompiled")
-        + f"; medians of {s['rounds']} rounds in which the methods take turns; memory with gradients and optimiser",
+        f"batches of {s['batch_size']}, Adam, drawn weights; on a GPU compiled and recorded as CUDA graphs, on a CPU "
+        f"uncompiled; medians of {s['rounds']} rounds in which the methods take turns; memory with gradients and "
+        "optimiser",
     ]
     if run.device != "cuda":
         notes.append("peak memory is measured on GPUs")
-    figure = {names[kind]: {name: median(values) for name, values in found[kind]["seconds"].items()} for kind in names}
+    figure = {of: {name: median(values) for name, values in one["seconds"].items()} for of, one in found.items()}
     return Outcome(rows, checks, {"seconds": figure}, notes)
 
 
-def _figures(run: Run, kind: str) -> dict[str, Any]:
+def _devices(run: Run) -> dict[str, str]:
+    """Where steps are timed, and what names of networks say of it: a machine with a GPU has a CPU, too."""
+    return {"cuda": "", "cpu": ", CPU"} if run.device == "cuda" else {run.device: ""}
+
+
+def _figures(run: Run, kind: str, place: str) -> dict[str, Any]:
     s = run.settings
-    device = torch.device(run.device)
+    device = torch.device(place)
     widths = (784, 128, 10) if kind == "printed" else tuple(s["wide"])
     steps = {name: (lambda name=name: _step(name, widths, s["batch_size"], device)) for name in _PUBLISHED}
     seconds = interleaved({name: make() for name, make in steps.items()}, s["rounds"], device, s["round_s"])
-    memory = {name: peak_bytes(make, device) for name, make in steps.items()} if run.device == "cuda" else {}
+    memory = {name: peak_bytes(make, device) for name, make in steps.items()} if place == "cuda" else {}
     return {"seconds": seconds, "bytes": memory}
 
 
@@ -82,7 +91,7 @@ def _step(name: str, widths: tuple[int, ...], batch: int, device: torch.device) 
     y = torch.randint(widths[-1], (batch,), device=device)
     if device.type == "cuda":
         elbo = lb.ELBO(model, _EXAMPLES)
-        step = lb.capture(elbo, torch.optim.Adam(elbo.parameters(), fused=True), compile=False)
+        step = lb.capture(elbo, torch.optim.Adam(elbo.parameters(), fused=True))
         return lambda: step(x, y).loss
     loss_of = (lambda: F.cross_entropy(model(x), y)) if name not in methods else _loss(lb.ELBO(model, _EXAMPLES), x, y)
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
