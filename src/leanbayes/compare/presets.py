@@ -38,6 +38,8 @@ class Preset:
         kl_weight: Weight of the KL; below 1 the posterior is tempered.
         anneal: Share of the training over which that weight rises from 0.
         train: Settings of `TrainConfig` that differ from the budget's.
+        adaptive: Whether AdamW trains it also where SGD trains the others: gradients of standard deviations and noise
+            rates are orders of magnitude apart from those of weights.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Preset:
     kl_weight: float = 1.0
     anneal: float = 0.0
     train: dict[str, Any] = field(default_factory=dict)
+    adaptive: bool = False
 
     def convert(self, model: nn.Module) -> nn.Module:
         """A plain model with this method's distributions; use the returned one."""
@@ -79,9 +82,9 @@ _ALL = (
     Preset("plain", "Plain network"),
     Preset("mc-dropout", "MC dropout", MCDropout(p=0.05)),
     Preset("deep-ensemble", "Deep ensemble (5)", DeepEnsemble(members=5)),
-    Preset("mean-field", "Mean-field", MeanField(), kl_weight=0.03),
-    Preset("k-tied", "k-tied Normal (2)", KTied(rank=2), kl_weight=0.001),
-    Preset("variational-dropout", "Variational dropout", VariationalDropout()),
+    Preset("mean-field", "Mean-field", MeanField(), kl_weight=0.03, adaptive=True),
+    Preset("k-tied", "k-tied Normal (2)", KTied(rank=2), kl_weight=0.001, adaptive=True),
+    Preset("variational-dropout", "Variational dropout", VariationalDropout(), adaptive=True),
     Preset("variance-layer", "Variance layer", VarianceLayer(), where=before_output),
     Preset("batch-ensemble", "BatchEnsemble (4)", BatchEnsemble(components=4, init_spread=0.3)),
     Preset(
