@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from leanbayes import kl
 from leanbayes.compare import PRESETS, Budget, Preset, compare, load_checkpoint, preset, save_checkpoint
 from leanbayes.compare.measure import measure, predict_all
 from leanbayes.compare.networks import build_network, default_network
@@ -248,7 +249,7 @@ COLOUR, GREY, TINY, PHOTOS = (
 
 def test_a_normal_budget_trains_residual_networks_on_small_images():
     chosen = Budget.of("normal", 45_000, schema=COLOUR)
-    assert chosen == Budget(45, 256, lr=0.1, weight_decay=5e-4, patience=None, thorough=True)
+    assert chosen == Budget(45, 256, lr=0.1, weight_decay=5e-4, patience=None, thorough=True, decay_kl=22.5)
     assert Budget.of("normal", 45_000, 64, COLOUR).lr == pytest.approx(0.025)
     assert [default_network(schema, thorough=True) for schema in (COLOUR, GREY, TINY, PHOTOS)] == [
         "resnet18", "wide_resnet", "mlp", "resnet18",
@@ -315,6 +316,17 @@ def test_augmentation_is_stated_and_changes_training_alone(pictures, tmp_path):
     assert losses[0] != losses[1]
     with pytest.raises(OutputError, match="has another augment"):
         run(pictures, tmp_path / "None", ["plain"], augment=False, resume=True)
+
+
+def test_mc_dropout_decays_weights_as_others_do():
+    budget = Budget.of("normal", 45_000, schema=COLOUR)
+    net = preset("mc-dropout").convert(nn.Linear(3, 2, bias=False))
+    weight = budget.config(preset("mc-dropout"), 0, "cpu").kl_weight
+    (gradient,) = torch.autograd.grad(weight / 45_000 * kl(net), list(net.parameters()))
+    (value,) = net.parameters()
+    torch.testing.assert_close(gradient, budget.weight_decay / 0.95 * value)  # kept inputs are larger by that
+    assert budget.config(preset("rank1"), 0, "cpu").kl_weight == preset("rank1").kl_weight
+    assert Budget.of("fast", 45_000, schema=COLOUR).kl_weight(preset("mc-dropout")) == 1
 
 
 def test_sgd_and_adamw_share_a_thorough_budget(pictures, tmp_path):

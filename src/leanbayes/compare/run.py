@@ -254,7 +254,13 @@ def _entry(job: _Job, method: Preset, settings: dict[str, Any]) -> dict[str, Any
         "title": method.title,
         "method": repr(method.method) if method.method else "plain",
     }
-    entry |= {"kl_weight": method.kl_weight, "metrics": {}, "corrupted": {}, "status": "done", "error": None}
+    entry |= {
+        "kl_weight": job.budget.kl_weight(method),
+        "metrics": {},
+        "corrupted": {},
+        "status": "done",
+        "error": None,
+    }
     try:
         runs = [_seed(job, method, seed, settings) for seed in job.seeds]
     except OSError:

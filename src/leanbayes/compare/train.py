@@ -51,6 +51,7 @@ class Budget:
         refit: Afterwards train again on training and validation part together, for as many steps.
         thorough: For images of 16 to 64 pixels: a residual network instead of LeNet-5, trained by SGD with Nesterov's
             momentum after a short warm-up, in bfloat16 on a GPU.
+        decay_kl: Weight of the KL of methods for which that is a weight decay; that of the preset where None.
     """
 
     epochs: int
@@ -61,6 +62,7 @@ class Budget:
     restore_best: bool = True
     refit: bool = False
     thorough: bool = False
+    decay_kl: float | None = None
 
     @classmethod
     def of(
@@ -89,8 +91,13 @@ class Budget:
             raise ValueError(f"budget needs at least one epoch, not {value!r}")
         if thorough:
             rate = _SGD_RATE * size / _SGD_BATCH
-            return cls(value, size, rate, _SGD_DECAY, patience=None, thorough=True)
+            decay_kl = _SGD_DECAY * examples  # the KL of a standard normal prior is |w|^2 / 2, shared by all examples
+            return cls(value, size, rate, _SGD_DECAY, patience=None, thorough=True, decay_kl=decay_kl)
         return cls(epochs=value, batch_size=size)
+
+    def kl_weight(self, preset: Preset) -> float:
+        """Weight of the KL of a method."""
+        return self.decay_kl if preset.decays and self.decay_kl is not None else preset.kl_weight
 
     def config(self, preset: Preset, seed: int, device: str) -> TrainConfig:
         """The settings of `fit` for one method."""
@@ -106,7 +113,7 @@ class Budget:
             "schedule": "cosine",
             "warmup": _WARMUP * self.epochs if self.thorough else 0.0,
             "precision": "bf16-mixed" if self.thorough and on_gpu else "auto",
-            "kl_weight": preset.kl_weight,
+            "kl_weight": self.kl_weight(preset),
             "anneal": preset.anneal * self.epochs,
             "valid_every": max(1, self.epochs // _EVALUATIONS),
             "checkpoint_every": max(1, self.epochs // _CHECKPOINTS),
