@@ -24,13 +24,16 @@ def test_resampled_errors_are_those_of_the_examples_drawn():
 
 
 def test_the_same_classifier_does_not_differ_from_itself():
-    one = tuple(part[None] for part in drawn(200, torch.Generator().manual_seed(2)))
+    one = calibration.Calibration.of(*(part[None] for part in drawn(200, torch.Generator().manual_seed(2))))
     assert calibration.calibration_test(one, one) == (0, 0)
 
 
 def test_a_worse_calibration_is_seen_and_equal_ones_are_not():
     generator = torch.Generator().manual_seed(3)
-    good, other, bad = (tuple(part.view(2, 2000) for part in drawn(4000, generator, over)) for over in (0.0, 0.0, 0.15))
+    good, other, bad = (
+        calibration.Calibration.of(*(part.view(2, 2000) for part in drawn(4000, generator, over)))
+        for over in (0.0, 0.0, 0.15)
+    )
     found = calibration.calibration_test(bad, good)
     # The error of the bad one is at least its bias, that of the good one at most chance in ten bins.
     assert 0.05 < float(found.difference) < 0.16 and float(found.z) > 5

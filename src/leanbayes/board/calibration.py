@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -35,7 +37,26 @@ def resampled_errors(confidence: Tensor, right: Tensor) -> Tensor:
     return torch.cat(errors)
 
 
-def calibration_test(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> PairedTest:
+class Calibration(NamedTuple):
+    """Calibration errors of a classifier that was trained from S seeds.
+
+    Attributes:
+        errors: ``[S]``.
+        resampled: On resampled examples ``[S, 500]``.
+    """
+
+    errors: Tensor
+    resampled: Tensor
+
+    @classmethod
+    def of(cls, confidence: Tensor, right: Tensor) -> Calibration:
+        """From confidences and whether they were right, ``[S, N]`` each."""
+        seeds = list(zip(confidence, right))
+        errors = torch.stack([expected_calibration_error_of(*one) for one in seeds])
+        return cls(errors.double(), torch.stack([resampled_errors(*one) for one in seeds]).double())
+
+
+def calibration_test(first: Calibration, second: Calibration) -> PairedTest:
     r"""How many standard errors the calibration errors of two classifiers are apart on the same examples.
 
     .. math:: z = \frac{\bar d}{\sqrt{\mathrm{Var}_r(\bar d^{(r)}) + \frac{1}{S} \mathrm{Var}_s(d_s)}}
@@ -44,16 +65,14 @@ def calibration_test(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]
     examples :math:`\bar d^{(r)}`; the second term is there for two seeds and more.
 
     Args:
-        first: Confidences and whether they were right, ``[S, N]`` each for S seeds.
-        second: The same of the other.
+        first: Of one classifier.
+        second: Of the other, on the same examples.
 
     Returns:
         The difference of the first less the second, and z.
     """
-    own, other = (torch.stack([expected_calibration_error_of(*one) for one in zip(*part)]) for part in (first, second))
-    gaps = (own - other).double()
-    resampled = [torch.stack([resampled_errors(*one) for one in zip(*part)]).mean(0) for part in (first, second)]
-    variance = (resampled[0] - resampled[1]).double().var()
+    gaps = first.errors - second.errors
+    variance = (first.resampled - second.resampled).mean(0).var()
     if len(gaps) > 1:
         variance = variance + gaps.var() / len(gaps)
     difference = gaps.mean()

@@ -10,8 +10,19 @@ import torch
 from torch import Tensor
 
 from leanbayes.bench.peers.adapter import NotInstalled
-from leanbayes.board.calibration import calibration_test
-from leanbayes.board.networks import BASELINES, DROPOUT, ENSEMBLE, LAPLACE, LEAN, PLAIN, TITLES, Conditions, scores
+from leanbayes.board.calibration import Calibration, calibration_test
+from leanbayes.board.networks import (
+    BASELINES,
+    DROPOUT,
+    ENSEMBLE,
+    LAPLACE,
+    LEAN,
+    METRICS,
+    PLAIN,
+    TITLES,
+    Conditions,
+    scores,
+)
 from leanbayes.board.summary import mean_of, ranks
 from leanbayes.compare import PRESETS
 from leanbayes.metrics.functional import paired_test
@@ -24,7 +35,7 @@ SETS = {"fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "imdb": "IMDB"}
 _GENERATED_ROWS = (60, 30)
 # What is measured, and whether more is better; None for what is no contest.
 _HIGHER = {"nll": False, "accuracy": True, "ece": False, "seconds": False, "parameters": None, "overhead": None}
-_UNITS = {"nll": "NLL, nats", "ece": "ECE", "seconds": "training, s", "overhead": "parameters over the plain network's"}
+_UNITS = {"nll": "NLL, nats", "ece": "ECE", "seconds": "training, s"}
 # The set that is judged, what the plain network must reach there, and the share of the ensemble's gain in NLL.
 _JUDGED, _ACCURACY, _SHARE = "cifar10", 94.0, 0.6
 _LEVEL = 0.05
@@ -92,24 +103,19 @@ def _stacked(ones: Sequence[Mapping[str, Any]], name: str) -> Tensor:
 
 def _paired(found: Mapping[str, Any]) -> dict[str, Any]:
     """By method and baseline the differences on the same examples, and how many standard errors they are."""
-    tests: dict[str, Any] = {}
-    values = {
-        name: {kind: _stacked(ones, kind) for kind in ("nll", "confidence", "right")} for name, ones in found.items()
-    }
-    for name, own in values.items():
-        for other in BASELINES:
-            if other == name or other not in values:
-                continue
-            pair = own, values[other]
-            found_tests = {
-                "nll": paired_test(*(one["nll"] for one in pair)),
-                "accuracy": paired_test(*(one["right"] for one in pair)),
-                "ece": calibration_test(*((one["confidence"], one["right"]) for one in pair)),
+    nll, right, confidence = (
+        {name: _stacked(ones, kind) for name, ones in found.items()} for kind in ("nll", "right", "confidence")
+    )
+    errors = {name: Calibration.of(confidence[name], right[name]) for name in found}
+    tests: dict[str, Any] = {name: {} for name in found}
+    for name in found:
+        for other in (one for one in BASELINES if one != name and one in found):
+            pairs = {
+                "nll": paired_test(nll[name], nll[other]),
+                "accuracy": paired_test(right[name], right[other]),
+                "ece": calibration_test(errors[name], errors[other]),
             }
-            tests.setdefault(name, {})[other] = {
-                metric: {"difference": float(test.difference), "z": float(test.z)}
-                for metric, test in found_tests.items()
-            }
+            tests[name][other] = {m: {"difference": float(t.difference), "z": float(t.z)} for m, t in pairs.items()}
     return tests
 
 
@@ -136,7 +142,7 @@ def _lean(found: Mapping[str, Any], tests: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rows(board: Mapping[str, Any], places: Sequence[str]) -> list[Row]:
-    """Ranks over the sets, and all figures."""
+    """Ranks over the sets, and how good each method is on each set; what it costs is in the figure."""
     rows = []
     for metric, higher in _HIGHER.items():
         found = {} if higher is None else ranks(board[metric], places, higher)
@@ -145,7 +151,7 @@ def _rows(board: Mapping[str, Any], places: Sequence[str]) -> list[Row]:
             rows.append(Row(TITLES[name], text, None, [rank]))
     for place in places:
         for name, title in TITLES.items():
-            for metric in _HIGHER:
+            for metric in METRICS:
                 values = board[metric].get(name, {}).get(place)
                 if values:
                     rows.append(Row(f"{SETS.get(place, place)}: {title}", _UNITS.get(metric, metric), None, values))
@@ -182,7 +188,8 @@ def _lean_check(lean: Mapping[str, Any]) -> Check:
 
 def _notes(run: Run, found: Mapping[str, Mapping[str, Any]]) -> list[str]:
     s = run.settings
-    networks = ", ".join(f"{SETS.get(place, place)} {of[PLAIN][0]['network']}" for place, of in found.items() if of)
+    plain = {SETS.get(place, place): of[PLAIN][0]["network"] for place, of in found.items() if PLAIN in of}
+    networks = ", ".join(f"{title} {network}" for title, network in plain.items())
     return [
         f"trained as by `leanbayes compare SET --budget {s['budget']}`, {s['samples']} samples; networks: {networks}",
         "clearly better: by a paired test over the test examples at the level of 5 %, corrected for the number of lean "
