@@ -20,6 +20,7 @@ from typing import Any
 
 import leanbayes as lb
 from leanbayes.bench.page import bounds_table, speed_page, speed_summary
+from leanbayes.board.page import better_page, networks_page, tables_page
 from leanbayes.models import create
 from leanbayes.report.content import parse
 from leanbayes.report.summary import summarise
@@ -30,6 +31,7 @@ from leanbayes.reproduce.result import HOLDS, SHOWN, on_generated_data, publishe
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md",
+    "docs/board.md",
     "docs/factor-priors.md",
     "docs/index.md",
     "docs/k-tied.md",
@@ -492,6 +494,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "records": functools.partial(result_table, "r1-ehr", "method", RECORDS),
     "patching-finetune": finetune_table,
     "tied-results": functools.partial(verdicts_table, "kt"),
+    "board-tables": functools.partial(tables_page, ROOT / "results", "../results/"),
+    "board-networks": functools.partial(networks_page, ROOT / "results", "../results/"),
+    "board-better": functools.partial(better_page, ROOT / "results"),
     "int8": int8_table,
     "int8-layers": int8_layers_table,
     "resnet18": resnet18_table,

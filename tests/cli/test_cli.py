@@ -119,7 +119,7 @@ def test_a_failed_method_is_not_success(tables, tmp_path, capsys, monkeypatch):
     assert json.loads((tmp_path / "compare.json").read_text())["methods"][0]["status"] == "failed"
 
 
-def _plain_or_fail(dataset, preset, seed, network, hidden, heteroscedastic):
+def _plain_or_fail(dataset, preset, seed, network, hidden, heteroscedastic, thorough):
     from leanbayes.compare.networks import build_network
 
     model = build_network(dataset.schema, network, hidden)

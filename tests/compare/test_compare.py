@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from leanbayes import kl
 from leanbayes.compare import PRESETS, Budget, Preset, compare, load_checkpoint, preset, save_checkpoint
 from leanbayes.compare.measure import measure, predict_all
 from leanbayes.compare.networks import build_network, default_network
@@ -236,7 +237,46 @@ def test_budgets():
         with pytest.raises(ValueError, match="budget"):
             Budget.of(wrong, 100)
     config = Budget.of(10, 100).config(preset("rank1"), 3, "cpu")
+    assert config.optimizer == "adamw" and config.lr == 2e-3 and config.warmup == 0
     assert config.seed == 3 and config.epochs == 10 and config.kl_weight == preset("rank1").kl_weight
+
+
+COLOUR, GREY, TINY, PHOTOS = (
+    Schema("classification", "image", shape, tuple("abc"))
+    for shape in ((3, 32, 32), (1, 28, 28), (1, 8, 8), (3, 224, 224))
+)
+
+
+def test_a_normal_budget_trains_residual_networks_on_small_images():
+    chosen = Budget.of("normal", 45_000, schema=COLOUR)
+    assert chosen == Budget(45, 256, lr=0.1, weight_decay=5e-4, patience=None, thorough=True, decay_kl=22.5)
+    assert Budget.of("normal", 45_000, 64, COLOUR).lr == pytest.approx(0.025)
+    assert [default_network(schema, thorough=True) for schema in (COLOUR, GREY, TINY, PHOTOS)] == [
+        "resnet18", "wide_resnet", "mlp", "resnet18",
+    ]  # fmt: skip
+    sizes = [sum(p.numel() for p in build_network(s, thorough=True).parameters()) for s in (COLOUR, GREY)]
+    # The known counts, with three classes instead of ten, and one channel instead of three.
+    assert sizes == [11_173_962 - 7 * 513, 2_748_890 - 7 * 257 - 2 * 9 * 16]
+    asked = build_network(GREY, "lenet5", thorough=True), build_network(GREY, hidden=[4], thorough=True)
+    assert [network.leanbayes_config["name"] for network in asked] == ["lenet5", "mlp"]
+
+
+@pytest.mark.parametrize(
+    ("value", "schema"), [("fast", COLOUR), (3, COLOUR), ("normal", TINY), ("normal", PHOTOS), ("normal", _schema())]
+)
+def test_other_budgets_and_data_are_not_trained_thoroughly(value, schema):
+    assert Budget.of(value, 45_000, schema=schema) == Budget.of(value, 45_000)
+    assert not Budget.of(value, 45_000, schema=schema).thorough
+
+
+def test_sgd_trains_weights_and_adamw_noise_rates():
+    budget = Budget.of("normal", 45_000, schema=COLOUR)
+    sgd, adamw = (budget.config(preset(name), 0, "cpu") for name in ("rank1", "variational-dropout"))
+    assert (sgd.optimizer, sgd.nesterov, sgd.lr) == ("sgd", True, 0.1)
+    assert (adamw.optimizer, adamw.nesterov, adamw.lr) == ("adamw", False, 2e-3)
+    for config in (sgd, adamw):
+        assert (config.schedule, config.warmup, config.precision) == ("cosine", 2.25, "auto")  # bfloat16 on a GPU
+        assert config.valid_every == 1 and config.patience is None and config.restore_best
 
 
 def test_models_of_a_seed_are_the_same_and_of_another_differ():
@@ -276,6 +316,25 @@ def test_augmentation_is_stated_and_changes_training_alone(pictures, tmp_path):
     assert losses[0] != losses[1]
     with pytest.raises(OutputError, match="has another augment"):
         run(pictures, tmp_path / "None", ["plain"], augment=False, resume=True)
+
+
+def test_mc_dropout_decays_weights_as_others_do():
+    budget = Budget.of("normal", 45_000, schema=COLOUR)
+    net = preset("mc-dropout").convert(nn.Linear(3, 2, bias=False))
+    weight = budget.config(preset("mc-dropout"), 0, "cpu").kl_weight
+    (gradient,) = torch.autograd.grad(weight / 45_000 * kl(net), list(net.parameters()))
+    (value,) = net.parameters()
+    torch.testing.assert_close(gradient, budget.weight_decay / 0.95 * value)  # kept inputs are larger by that
+    assert budget.config(preset("rank1"), 0, "cpu").kl_weight == preset("rank1").kl_weight
+    assert Budget.of("fast", 45_000, schema=COLOUR).kl_weight(preset("mc-dropout")) == 1
+
+
+def test_sgd_and_adamw_share_a_thorough_budget(pictures, tmp_path):
+    budget = Budget(2, 16, lr=0.02, weight_decay=5e-4, patience=None, thorough=True)
+    result = run(pictures, tmp_path, ["plain", "k-tied"], config=budget, network="lenet5", hidden=None)
+    assert [entry["error"] for entry in result["methods"]] == [None, None]
+    assert result["settings"]["budget"]["thorough"] and result["settings"]["network"]["name"] == "lenet5"
+    assert all(np.isfinite(entry["metrics"]["nll"][0]) for entry in result["methods"])
 
 
 def test_the_shifted_data(tables):

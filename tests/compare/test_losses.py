@@ -6,7 +6,7 @@ import torch
 
 from leanbayes._prediction import Prediction
 from leanbayes.compare.intervals import calibration, intervals, probability_transform
-from leanbayes.compare.losses import LOSSES, example_losses, paired_tests, read_losses, write_losses
+from leanbayes.compare.losses import CONFIDENCE, LOSSES, example_losses, paired_tests, read_losses, write_losses
 from leanbayes.compare.measure import constant_guess, measure
 from leanbayes.metrics.functional import central_interval, coverage
 from leanbayes.objectives import Categorical, Gaussian
@@ -51,7 +51,7 @@ def test_pairs_have_every_metric_that_all_seeds_have(tmp_path):
             folder.mkdir(parents=True)
             noise = 0.1 * torch.randn(200, generator=generator, dtype=torch.float64)
             if method != "older" or seed == 0:
-                write_losses(folder, {"nll": hard + extra + noise})
+                write_losses(folder, {"nll": hard + extra + noise, CONFIDENCE: hard})
     (record,) = paired_tests(tmp_path, ["plain", "worse", "older"], (0, 1))
     assert (record["metric"], record["first"], record["second"]) == ("nll", "plain", "worse")
     assert record["difference"] == pytest.approx(-0.1, abs=4 * 0.1 * 200**-0.5) and record["z"] < -5

@@ -1,7 +1,8 @@
-"""The board: our default estimators and what else a user would pick, on the same tables under the same rules.
+"""The board: what this library has and what else a user would pick, on the same data under the same rules.
 
-Every contender gets the training rows and a seed, and nothing is tuned for a table. `leanbayes reproduce board-tables`
-runs it.
+On tables, every contender gets the training rows and a seed, and nothing is tuned for a table; `leanbayes reproduce
+board-tables` runs it. On images and text every method is trained as `leanbayes compare` does it; that is
+`board-networks`.
 """
 
 from leanbayes.board.contender import Contender, Forecaster

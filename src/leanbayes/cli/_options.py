@@ -136,7 +136,7 @@ def add_network(parser: argparse.ArgumentParser) -> None:
         "--class-weight", choices=("balanced",), help="count rare classes as much as frequent ones in training"
     )
     group.add_argument("--batch-size", type=count, help="examples of an optimiser step")
-    group.add_argument("--lr", type=positive, help="learning rate at the start (default: 0.002)")
+    group.add_argument("--lr", type=positive, help="learning rate at the start (default: 0.002, of SGD 0.1)")
     group.add_argument(
         "--augment",
         action=argparse.BooleanOptionalAction,
@@ -147,10 +147,9 @@ def add_network(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--patience",
         type=count_or_zero,
-        default=20,
         metavar="N",
         help="evaluations (of up to 40) without a better validation NLL after which training stops; 0: never "
-        "(default: 20)",
+        "(default: 20, and never with images for which 'normal' takes a residual network)",
     )
     group.add_argument(
         "--restore-best",
@@ -206,14 +205,16 @@ def describe(dataset: Any, screen: Any) -> None:
         screen.print(str(line), markup=False, highlight=False, soft_wrap=True)
 
 
-def budget(options: argparse.Namespace, examples: int) -> Any:
+def budget(options: argparse.Namespace, dataset: Any) -> Any:
     """The budget that the options give."""
     from dataclasses import replace
 
     from leanbayes.compare import Budget
 
-    chosen = Budget.of(options.budget, examples, options.batch_size)
-    chosen = replace(chosen, patience=options.patience or None, restore_best=options.restore_best, refit=options.refit)
+    chosen = Budget.of(options.budget, len(dataset.train), options.batch_size, dataset.schema)
+    chosen = replace(chosen, restore_best=options.restore_best, refit=options.refit)
+    if options.patience is not None:
+        chosen = replace(chosen, patience=options.patience or None)
     return chosen if options.lr is None else replace(chosen, lr=options.lr)
 
 

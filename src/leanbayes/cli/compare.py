@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     result = compare(
         dataset,
         methods,
-        shared.budget(options, len(dataset.train)),
+        shared.budget(options, dataset),
         seeds=options.seeds,
         samples=options.samples,
         out=out,

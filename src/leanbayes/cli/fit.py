@@ -40,9 +40,10 @@ def run(options: argparse.Namespace) -> int:
 
     shared.describe(dataset, screen)
     method = shared.find_preset(options.method).suited(dataset.inputs)
-    config = shared.budget(options, len(dataset.train)).config(method, options.seeds, device)
+    budget = shared.budget(options, dataset)
+    config = budget.config(method, options.seeds, device)
     varying = options.heteroscedastic
-    model = make_model(dataset, method, options.seeds, options.model, options.hidden, varying)
+    model = make_model(dataset, method, options.seeds, options.model, options.hidden, varying, budget.thorough)
     augment = choose_augmentation(dataset, options.augment)
     with suitable_threads(model):
         likelihood, history = train(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from leanbayes._predict import predict
 from leanbayes._prediction import Prediction
 from leanbayes.compare.intervals import calibration, intervals
-from leanbayes.compare.losses import example_losses
+from leanbayes.compare.losses import CONFIDENCE, example_losses
 from leanbayes.compare.shifts import Evaluation
 from leanbayes.metrics import functional as F
 from leanbayes.objectives.likelihoods import Categorical, Gaussian, Likelihood
@@ -97,7 +97,8 @@ def measure_model(
         names: Of the classes.
 
     Returns:
-        The parts of one method's entry that come from one seed, as plain values, and the losses of each example.
+        The parts of one method's entry that come from one seed, as plain values, and the losses of each example, with
+        the confidence of a classification.
     """
     prediction = predict_all(model, data.x, samples, likelihood)
     found: dict[str, Any] = {
@@ -117,7 +118,10 @@ def measure_model(
     if isinstance(likelihood, Gaussian):
         found["calibration"] = calibration(prediction, data.y)
         found["intervals"] = intervals(prediction, data.y, LEVEL, target_mean, target_std)
-    return found, example_losses(prediction, data.y, target_std)
+    losses = example_losses(prediction, data.y, target_std)
+    if isinstance(likelihood, Categorical):
+        losses[CONFIDENCE] = prediction.probs.double().amax(1)
+    return found, losses
 
 
 def constant_guess(train: Tensor, y: Tensor, classes: int, target_std: float = 1.0) -> dict[str, float]:

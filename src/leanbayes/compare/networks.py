@@ -25,14 +25,26 @@ _BINS, _ROWS_PER_BIN, _ALL_BINS = 16, 40, 1024
 _SPECIAL_IDS = 4
 _BY_KIND = {"table": "tabular_mlp", "text": "text_lstm", "series": "record_lstm"}
 _BATCH_NORM = {"mlp": True, "lenet5": "all"}
+# The wide residual network that grey images get: 2.7 million parameters.
+_SMALL_RESNET = {"depth": 16, "width": 4}
 
 
-def default_network(schema: Schema) -> str:
+def takes_small_resnet(schema: Schema) -> bool:
+    """Whether the data are images of 16 to 64 pixels."""
+    return schema.inputs == "image" and min(schema.shape[1:]) >= _SMALLEST and max(schema.shape[1:]) <= _LARGEST
+
+
+def default_network(schema: Schema, thorough: bool = False) -> str:
     """Name of the network that suits a data set.
 
     Tables get a multilayer perceptron of two layers of 128 units on features and their codes between quantiles. Images
     under 16 pixels get a multilayer perceptron of two layers of 200 units, square ones up to 64 pixels LeNet-5, and
     others a ResNet-18, all with batch normalisation. Texts and time series get an LSTM.
+
+    Args:
+        schema: Of the data.
+        thorough: Whether images of 16 to 64 pixels get a residual network: a ResNet-18 where they are coloured, else a
+            WRN-16-4.
 
     Example:
         >>> default_network(Schema("regression", "table", (6,)))
@@ -42,7 +54,9 @@ def default_network(schema: Schema) -> str:
         return _BY_KIND[schema.inputs]
     if min(schema.shape[1:]) < _SMALLEST:
         return "mlp"
-    _, height, width = schema.shape
+    channels, height, width = schema.shape
+    if thorough and takes_small_resnet(schema):
+        return "resnet18" if channels > 1 else "wide_resnet"
     return "lenet5" if height == width <= _LARGEST else "resnet18"
 
 
@@ -52,6 +66,7 @@ def build_network(
     hidden: Sequence[int] | None = None,
     outputs: int | None = None,
     rows: int | None = None,
+    thorough: bool = False,
 ) -> nn.Module:
     """The default network, or another one of `leanbayes.models`, with the sizes of a data set.
 
@@ -61,6 +76,7 @@ def build_network(
         hidden: Widths of a multilayer perceptron; 128 and 128 for tables, else 200 and 200 where None.
         outputs: Number of outputs, one per class or one for a regression where None.
         rows: Number of training examples, where known: small tables get fewer bins.
+        thorough: See `default_network`.
 
     Returns:
         A plain network with fresh weights.
@@ -70,7 +86,7 @@ def build_network(
     """
     asked = name is not None
     if name is None:
-        default = default_network(schema)
+        default = default_network(schema, thorough)
         name = "mlp" if hidden is not None and default not in _WIDTHS else default
     if name not in _BUILDERS:
         create(name)  # says which there are
@@ -80,6 +96,8 @@ def build_network(
     known["bins"] = _bins(math.prod(schema.shape), rows)
     if name in _WIDTHS:
         known["hidden"] = _WIDTHS[name] if hidden is None else list(hidden)
+    if not asked and name == "wide_resnet":
+        known |= _SMALL_RESNET
     options = inspect.signature(_BUILDERS[name]).parameters
     network = create(name, **{option: value for option, value in known.items() if option in options})
     if asked:

@@ -38,6 +38,9 @@ class Preset:
         kl_weight: Weight of the KL; below 1 the posterior is tempered.
         anneal: Share of the training over which that weight rises from 0.
         train: Settings of `TrainConfig` that differ from the budget's.
+        adaptive: Whether AdamW trains it also where SGD trains the others: gradients of standard deviations and noise
+            rates are orders of magnitude apart from those of weights.
+        decays: Whether the KL is a weight decay and nothing else, so that it is to be as strong as that of others.
     """
 
     name: str
@@ -47,6 +50,8 @@ class Preset:
     kl_weight: float = 1.0
     anneal: float = 0.0
     train: dict[str, Any] = field(default_factory=dict)
+    adaptive: bool = False
+    decays: bool = False
 
     def convert(self, model: nn.Module) -> nn.Module:
         """A plain model with this method's distributions; use the returned one."""
@@ -77,11 +82,11 @@ def before_output(model: nn.Module) -> Selector | None:
 # spare, cost this small one accuracy: components start spread around 1 instead.
 _ALL = (
     Preset("plain", "Plain network"),
-    Preset("mc-dropout", "MC dropout", MCDropout(p=0.05)),
+    Preset("mc-dropout", "MC dropout", MCDropout(p=0.05), decays=True),
     Preset("deep-ensemble", "Deep ensemble (5)", DeepEnsemble(members=5)),
-    Preset("mean-field", "Mean-field", MeanField(), kl_weight=0.03),
-    Preset("k-tied", "k-tied Normal (2)", KTied(rank=2), kl_weight=0.001),
-    Preset("variational-dropout", "Variational dropout", VariationalDropout()),
+    Preset("mean-field", "Mean-field", MeanField(), kl_weight=0.03, adaptive=True),
+    Preset("k-tied", "k-tied Normal (2)", KTied(rank=2), kl_weight=0.001, adaptive=True),
+    Preset("variational-dropout", "Variational dropout", VariationalDropout(), adaptive=True),
     Preset("variance-layer", "Variance layer", VarianceLayer(), where=before_output),
     Preset("batch-ensemble", "BatchEnsemble (4)", BatchEnsemble(components=4, init_spread=0.3)),
     Preset(

@@ -126,7 +126,7 @@ def compare(
         raise ValueError("a comparison needs at least one seed and one sample")
     dataset = data if isinstance(data, Dataset) else load(data)
     chosen = [method.suited(dataset.inputs) for method in chosen]
-    budget = Budget.of(config, len(dataset.train))
+    budget = Budget.of(config, len(dataset.train), schema=dataset.schema)
     augmentation = choose_augmentation(dataset, augment)
     folder = prepare_folder(out)
     other = ood if ood is None or isinstance(ood, Dataset) else load(ood)
@@ -149,7 +149,7 @@ def compare(
         heteroscedastic,
     )
     make_likelihood(dataset, heteroscedastic)  # says where that is not possible
-    plain = make_model(dataset, preset("plain"), 0, network, hidden, heteroscedastic)
+    plain = make_model(dataset, preset("plain"), 0, network, hidden, heteroscedastic, budget.thorough)
     with suitable_threads(plain):
         result = _header(job, plain, command)
         entries = {entry["name"]: entry for entry in _earlier(folder / RESULT, result, resume)}
@@ -254,7 +254,13 @@ def _entry(job: _Job, method: Preset, settings: dict[str, Any]) -> dict[str, Any
         "title": method.title,
         "method": repr(method.method) if method.method else "plain",
     }
-    entry |= {"kl_weight": method.kl_weight, "metrics": {}, "corrupted": {}, "status": "done", "error": None}
+    entry |= {
+        "kl_weight": job.budget.kl_weight(method),
+        "metrics": {},
+        "corrupted": {},
+        "status": "done",
+        "error": None,
+    }
     try:
         runs = [_seed(job, method, seed, settings) for seed in job.seeds]
     except OSError:
@@ -275,7 +281,7 @@ def _seed(job: _Job, method: Preset, seed: int, settings: dict[str, Any]) -> dic
         if done.get("about") == about:
             return done
     config = job.budget.config(method, seed, job.device)
-    model = make_model(job.dataset, method, seed, job.network, job.hidden, job.heteroscedastic)
+    model = make_model(job.dataset, method, seed, job.network, job.hidden, job.heteroscedastic, job.budget.thorough)
     likelihood, history = train(
         model, job.dataset, config, out=folder, resume=job.resume, progress=job.progress, augment=job.augment,
         heteroscedastic=job.heteroscedastic,

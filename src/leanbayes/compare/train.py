@@ -12,20 +12,24 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes._sampling import SeededRandom
-from leanbayes.compare.networks import build_network
+from leanbayes.compare.networks import build_network, takes_small_resnet
 from leanbayes.compare.noise import fit_noise
 from leanbayes.compare.presets import Preset
 from leanbayes.compare.seen import identity
-from leanbayes.data import Dataset
+from leanbayes.data import Dataset, Schema
 from leanbayes.data.augment import Augmentation, standard
 from leanbayes.models import TabularMLP
 from leanbayes.objectives import Categorical, Gaussian
 from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.training import History, TrainConfig, fit
 from leanbayes.training.holdout import FEWEST_ROWS, divide_examples, held_out_count, join
+from leanbayes.training.runtime import choose_device
 
 # Optimiser steps of the named budgets, and the most epochs that they may take.
 _STEPS = {"fast": (1640, 200), "normal": (8000, 1000)}
+# Residual networks: the usual settings of SGD for small images, and what its learning rate is over that of AdamW.
+_SGD_BATCH, _SGD_RATE, _SGD_DECAY, _SGD_OVER_ADAMW = 256, 0.1, 5e-4, 50
+_WARMUP = 0.05
 _SMALL_DATA = 5000
 _CHECKPOINTS = 10
 # Evaluations of the validation part over the whole training, and how many may bring nothing better.
@@ -45,6 +49,9 @@ class Budget:
             training stops; None for never.
         restore_best: End with the weights of the best evaluation instead of the last.
         refit: Afterwards train again on training and validation part together, for as many steps.
+        thorough: For images of 16 to 64 pixels: a residual network instead of LeNet-5, trained by SGD with Nesterov's
+            momentum after a short warm-up, in bfloat16 on a GPU.
+        decay_kl: Weight of the KL of methods for which that is a weight decay; that of the preset where None.
     """
 
     epochs: int
@@ -54,10 +61,16 @@ class Budget:
     patience: int | None = PATIENCE
     restore_best: bool = True
     refit: bool = False
+    thorough: bool = False
+    decay_kl: float | None = None
 
     @classmethod
-    def of(cls, value: str | int | Budget, examples: int, batch_size: int | None = None) -> Budget:
+    def of(
+        cls, value: str | int | Budget, examples: int, batch_size: int | None = None, schema: Schema | None = None
+    ) -> Budget:
         """A budget from "fast" (about 1640 optimiser steps, at most 200 epochs), "normal" (8000, 1000) or epochs.
+
+        With the schema of images of 16 to 64 pixels, "normal" is thorough, and goes through all its steps.
 
         Example:
             >>> Budget.of("fast", 1294).epochs, Budget.of(3, 1294).epochs
@@ -65,7 +78,8 @@ class Budget:
         """
         if isinstance(value, Budget):
             return value
-        size = batch_size or (32 if examples < _SMALL_DATA else 128)
+        thorough = value == "normal" and schema is not None and takes_small_resnet(schema)
+        size = batch_size or (32 if examples < _SMALL_DATA else _SGD_BATCH if thorough else 128)
         if isinstance(value, str) and value not in _STEPS:
             if not value.isdecimal():
                 raise ValueError(f"budget is {', '.join(_STEPS)} or a number of epochs, not {value!r}")
@@ -75,18 +89,31 @@ class Budget:
             value = max(1, min(most, round(steps / math.ceil(examples / size))))
         if isinstance(value, bool) or value < 1:
             raise ValueError(f"budget needs at least one epoch, not {value!r}")
+        if thorough:
+            rate = _SGD_RATE * size / _SGD_BATCH
+            decay_kl = _SGD_DECAY * examples  # the KL of a standard normal prior is |w|^2 / 2, shared by all examples
+            return cls(value, size, rate, _SGD_DECAY, patience=None, thorough=True, decay_kl=decay_kl)
         return cls(epochs=value, batch_size=size)
+
+    def kl_weight(self, preset: Preset) -> float:
+        """Weight of the KL of a method."""
+        return self.decay_kl if preset.decays and self.decay_kl is not None else preset.kl_weight
 
     def config(self, preset: Preset, seed: int, device: str) -> TrainConfig:
         """The settings of `fit` for one method."""
+        sgd = self.thorough and not preset.adaptive
+        on_gpu = choose_device(device).type == "cuda"
         settings: dict[str, Any] = {
             "epochs": self.epochs,
             "batch_size": self.batch_size,
-            "lr": self.lr,
+            "lr": self.lr / _SGD_OVER_ADAMW if self.thorough and preset.adaptive else self.lr,
             "weight_decay": self.weight_decay,
-            "optimizer": "adamw",
+            "optimizer": "sgd" if sgd else "adamw",
+            "nesterov": sgd,
             "schedule": "cosine",
-            "kl_weight": preset.kl_weight,
+            "warmup": _WARMUP * self.epochs if self.thorough else 0.0,
+            "precision": "bf16-mixed" if self.thorough and on_gpu else "auto",
+            "kl_weight": self.kl_weight(preset),
             "anneal": preset.anneal * self.epochs,
             "valid_every": max(1, self.epochs // _EVALUATIONS),
             "checkpoint_every": max(1, self.epochs // _CHECKPOINTS),
@@ -123,13 +150,16 @@ def make_model(
     network: str | None = None,
     hidden: Sequence[int] | None = None,
     heteroscedastic: bool = False,
+    thorough: bool = False,
 ) -> nn.Module:
     """A network with fresh weights and this method's distributions; the same for the same seed.
 
     A network for tables has its bins at the quantiles of the training rows.
     """
     with SeededRandom(seed):
-        plain = build_network(dataset.schema, network, hidden, 2 if heteroscedastic else None, rows=len(dataset.train))
+        plain = build_network(
+            dataset.schema, network, hidden, 2 if heteroscedastic else None, len(dataset.train), thorough
+        )
         if isinstance(plain, TabularMLP):
             plain.fit_bins_(dataset.ready("train")[0])
         return preset.convert(plain)

@@ -72,6 +72,7 @@ BEYOND = {
     "emp-ablation": "patched norms without the output, and with a component of zeros",
     "r1-beyond": "rank-1 networks with settings chosen on held-out images, against the ensemble of four",
     "board-tables": "the default estimators against what else a user would pick, on tables",
+    "board-networks": "every method of `leanbayes compare` on images and text, and last-layer Laplace",
 }
 
 

@@ -16,7 +16,7 @@ from leanbayes.board.contender import Array, Gaussians
 from leanbayes.board.rivals import _network
 
 _RATE, _DECAY = 1e-3, 1e-4
-_WIDTH = 64
+_WIDTH, _BATCH = 64, 256
 # Steps of the marginal likelihood's maximisation, and their length.
 _STEPS, _STEP = 100, 0.1
 
@@ -43,6 +43,23 @@ def classifier(x: Array, y: Array, seed: int) -> Callable[[Array], Array]:
     return lambda new: found(_inputs(scaler, new), link_approx="probit").detach().numpy()
 
 
+def on_network(model: nn.Module, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+    """The last layer of a trained network, with the library's defaults: a Kronecker-factored Hessian.
+
+    Args:
+        model: The network; it stays as it is.
+        x: Training inputs, as it takes them.
+        y: Their labels.
+
+    Returns:
+        A function of inputs ``[N, ...]`` on the model's device to probabilities ``[N, classes]``.
+    """
+    found = library("laplace").Laplace(model, "classification")
+    found.fit(DataLoader(TensorDataset(x, y), batch_size=_BATCH))
+    found.optimize_prior_precision(method="marglik")
+    return lambda new: found(new, link_approx="probit").detach()
+
+
 def _inputs(scaler: Any, x: Array) -> Tensor:
     return torch.as_tensor(scaler.transform(x), dtype=torch.float32)
 
@@ -55,7 +72,7 @@ def _fit(likelihood: str, x: Tensor, y: Tensor, outputs: int, seed: int) -> Any:
         model = nn.Sequential(*layers, nn.Linear(_WIDTH, outputs))
         _network.train(model, _network.split(x, y, seed), loss, _RATE, _DECAY, seed)
         found = laplace.Laplace(model, likelihood, subset_of_weights="last_layer", hessian_structure="full")
-        found.fit(DataLoader(TensorDataset(x, y), batch_size=256))
+        found.fit(DataLoader(TensorDataset(x, y), batch_size=_BATCH))
         if likelihood == "classification":
             found.optimize_prior_precision(method="marglik")
             return found
