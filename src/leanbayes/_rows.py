@@ -44,11 +44,11 @@ def join_rows(parts: Sequence[Any], batch_dim: int = 0, order: Sequence[int] | N
         if first.dim() <= batch_dim:
             return first
         joined = torch.cat(list(parts), batch_dim)
-        if order is None:
+        if order is None or list(order) == sorted(order):
             return joined
-        folded = joined.unflatten(batch_dim, (len(order), -1))
-        positions = torch.tensor(sorted(range(len(order)), key=order.__getitem__), device=joined.device)
-        return folded.index_select(batch_dim, positions).flatten(batch_dim, batch_dim + 1)
+        # Not by an index, which would have to be copied to a GPU: that waits, and cannot be recorded.
+        samples = joined.chunk(len(order), batch_dim)
+        return torch.cat([samples[place] for place in sorted(range(len(order)), key=order.__getitem__)], batch_dim)
     if isinstance(first, Mapping):
         merged = {key: join_rows([part[key] for part in parts], batch_dim, order) for key in first}
         return type(first)(**merged) if type(first) is not dict else merged

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import leanbayes as lb
+from leanbayes._rows import join_rows
 from leanbayes.models import create
 from leanbayes.nn.reinitialise import reinitialise
 from tests.networks import NETWORKS, Cells, SmallNet, build
@@ -311,8 +312,13 @@ class TestAtOnce:
         loss.backward()
         return loss.detach(), [p.grad for p in model.parameters()], list(model.buffers()), len(calls)
 
-    def test_it_is_what_members_do_one_by_one(self):
-        together, in_turn = self.model(), self.model()
+    @pytest.mark.parametrize("kind", ["norms", "table"])
+    def test_it_is_what_members_do_one_by_one(self, kind):
+        def net():
+            torch.manual_seed(1)
+            return create("tabular_mlp", in_features=4, hidden=(5,), outputs=3).fit_bins_(self.X)
+
+        together, in_turn = (self.model(net() if kind == "table" else None) for _ in range(2))
         in_turn._batches = False
         found, wanted = self.step(together), self.step(in_turn)
         assert wanted[3] == 3 * found[3] > 0
@@ -330,6 +336,13 @@ class TestAtOnce:
     def test_members_that_are_drawn_are_not_looked_at(self):
         drawn = [torch.tensor([k], device="meta") for k in range(3)]
         assert self.model()._at_once((self.X,), {}, lb.current_sampling(), drawn, [[0], [1], [2]]) is None
+
+    def test_samples_in_another_order_are_put_back_without_an_index(self, monkeypatch):
+        # An index would have to be copied to a GPU, which no recording of a step allows.
+        monkeypatch.setattr(torch, "tensor", None)
+        parts = [torch.arange(4.0).view(2, 2) + 10 * k for k in range(2)]
+        assert join_rows(parts, 0, [0, 2, 1, 3]).tolist() == [[0, 1], [10, 11], [2, 3], [12, 13]]
+        assert join_rows(parts, 0, [0, 1, 2, 3]).tolist() == [[0, 1], [2, 3], [10, 11], [12, 13]]
 
     def test_convolutions_run_one_by_one(self):
         assert not make()._batches

@@ -43,6 +43,8 @@ class QuantileBins(nn.Module):
 
     # What describes the data and not the training: an ensemble's members start anew, but keep these.
     describes_data = ("edges",)
+    # Members of an ensemble may run as one: it looks at no values.
+    runs_side_by_side = True
     edges: Tensor
 
     def __init__(self, features: int, bins: int = 16) -> None:

@@ -45,7 +45,7 @@ class Ensemble(Stacked):
         super().__init__(members)
         self.method = method
         self.group = ComponentGroup(len(members), "the ensemble", routes=True)
-        self._batches = all(isinstance(module, _DENSE) for module in members[0].modules() if _holds_tensors(module))
+        self._batches = all(_is_dense(module) for module in members[0].modules() if _holds_tensors(module))
 
     @property
     def components(self) -> int:
@@ -275,6 +275,10 @@ class Ensemble(Stacked):
             for name in incompatible.unexpected_keys:
                 state_dict[prefix + name] = plain[name]
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+def _is_dense(module: nn.Module) -> bool:
+    return isinstance(module, _DENSE) or getattr(module, "runs_side_by_side", False)
 
 
 def _holds_tensors(module: nn.Module) -> bool:
