@@ -112,12 +112,8 @@ def _resnet(ones: Sequence[Mapping[str, Any]]) -> tuple[list[Row], list[Check]]:
 
 def _notes(run: Run, models: Sequence[str]) -> list[str]:
     s = run.settings
-    schedules = "; ".join(
-        f"{kt.MODELS[name].title}: {s['epochs'][name]} epochs, Adam at {s['lr'][name]:g} ({s['schedule'][name]})"
-        for name in models
-    )
     return [
-        schedules,
+        "; ".join(kt.described(s, name) for name in models),
         "rank by SVD: the truncated singular value decomposition of the standard deviations, with zeros for what is "
         "negative, as published; compressed: non-negative factors with the least KL divergence from what was trained, "
         'which `compress(how="reverse")` finds',

@@ -68,9 +68,10 @@ def measure(run: Run) -> Outcome:
             text = f"{kt.MODELS[model].title}, {rank}: accuracy"
             checks.append(at_least(text, values[model][rank]["accuracy"], least, " %"))
     s = run.settings
-    epochs = ", ".join(f"{kt.MODELS[name].title} {s['epochs'][name]}" for name in _PUBLISHED)
     notes = [
-        f"epochs: {epochs} (published: about 300); the KL comes in over the first {100 * s['anneal']:.0f} % of them",
+        "; ".join(kt.described(s, name) for name in _PUBLISHED)
+        + f"; factors of tied ones at {kt.TIED:g} times the rate of standard deviations",
+        f"published: about 300 epochs; the KL comes in over the first {100 * s['anneal']:.0f} % of them",
         f"{s['samples']} draws; the NLL is that of averaged probabilities, the ELBO averages log-likelihoods",
     ]
     figure = {model: {rank: fmean(of["nll"]) for rank, of in ranks.items()} for model, ranks in values.items()}
