@@ -127,6 +127,16 @@ def test_draws_have_the_moments_of_their_layers():
             assert ((draws.std(0) / std - 1).abs() < 5 / (2 * n) ** 0.5).all()
 
 
+def test_under_autocast_draws_are_narrow_at_once():
+    ones = [one.float() for one in parts()]
+    for one in ones:
+        one.narrow = True
+    with torch.autocast("cpu", torch.bfloat16):
+        for what in ("draw", "deviation"):
+            assert {t.dtype for t in KTiedPosterior.draw_together(ones, what, 2, Sampling())} == {torch.bfloat16}
+    assert {t.dtype for t in KTiedPosterior.draw_together(ones, "draw", 2, Sampling())} == {torch.float32}
+
+
 def test_loss_and_divergence_can_be_differentiated_one_after_the_other():
     model = net()
     elbo = lb.ELBO(model, 10)

@@ -80,10 +80,12 @@ class GaussianPosterior(Elementwise):
         return self.is_fused() and (spec.streams is None or len(spec.streams) == n)
 
     def _draws(self, n: int, spec: Sampling, with_loc: bool) -> Tensor:
+        return self.fused_draws(noise.keys(n, self.loc, spec), with_loc, self.narrow_dtype() or torch.float32)
+
+    def narrow_dtype(self) -> torch.dtype | None:
+        """The dtype in which autocast will multiply its draws, where it may draw in that; None elsewhere."""
         device = self.loc.device.type
-        narrow = self.narrow and torch.is_autocast_enabled(device)
-        dtype = torch.get_autocast_dtype(device) if narrow else torch.float32
-        return self.fused_draws(noise.keys(n, self.loc, spec), with_loc, dtype)
+        return torch.get_autocast_dtype(device) if self.narrow and torch.is_autocast_enabled(device) else None
 
     def moments(self) -> Moments:
         """See `Posterior`."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from leanbayes._checks import check_choice, check_count, check_positive
 from leanbayes._registry import register_posterior
+from leanbayes._sampling import Sampling
 from leanbayes.groups import ComponentGroup
 from leanbayes.kernels.gaussian_kl import tied_kl
 from leanbayes.kernels.weight_sample import tied_draws, tied_fit
@@ -93,6 +94,19 @@ class KTiedPosterior(GaussianPosterior):
     def fits_kernels(self) -> bool:
         """See `GaussianPosterior`; a subclass may compute something else."""
         return type(self) is KTiedPosterior and not self.blocks and tied_fit(self.loc, self.log_u, self.out_axis)
+
+    def rsample(self, n: int, spec: Sampling) -> Tensor:
+        """See `Posterior`."""
+        return self._narrowed(super().rsample(n, spec))
+
+    def deviation(self, n: int, spec: Sampling) -> Tensor:
+        """See `Posterior`."""
+        return self._narrowed(super().deviation(n, spec))
+
+    def _narrowed(self, drawn: Tensor) -> Tensor:
+        """Draws of several weights as autocast would make them one by one."""
+        dtype = self.narrow_dtype() if self.blocks else None
+        return drawn if dtype is None else drawn.to(dtype)
 
     def join_key(self) -> tuple[Any, ...] | None:
         """See `Posterior`; compilers are given the weights one by one."""
