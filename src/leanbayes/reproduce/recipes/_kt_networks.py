@@ -162,7 +162,7 @@ TRAINING: dict[str, dict[str, Any]] = {
     | {"hidden": (20, 20), "width": 4, "batch_size": 20, "samples": 3}
     | {"epochs": {"mlp": 2, "cnn": 1, "lstm": 1, "resnet": 2}, "lr": _RATES, "schedule": _SCHEDULES},
     "short": _SIZES
-    | {"epochs": {"mlp": 300, "cnn": 200, "lstm": 15, "resnet": 60}, "lr": _RATES, "schedule": _SCHEDULES}
+    | {"epochs": {"mlp": 200, "cnn": 100, "lstm": 15, "resnet": 60}, "lr": _RATES, "schedule": _SCHEDULES}
     | {"fast": True},
     "paper": _SIZES
     | {
