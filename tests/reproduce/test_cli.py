@@ -209,5 +209,7 @@ def test_single_pieces_of_work_are_done_one_by_one(run, only, tmp_path):
     code, out, _ = run("vn-*", "--only", "net0", "net2")
     assert code == 0 and out.count("done what --only asks for; open: net1") == 2
     assert not (tmp_path / "results").exists() or not list((tmp_path / "results").glob("*.json"))
+    _, out, _ = run()
+    assert "ready, 2 pieces done (short)" in " ".join(out.split())
     code, out, _ = run("vn-toy")
     assert code == 0 and "verdict" in out

@@ -144,10 +144,13 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _status_text(entry: dict[str, Any]) -> str:
+    text = entry["status"]
     if "preset" in entry:
         data = ", generated data" if entry.get("generated") else ""
-        return f"{entry['status']} ({entry['preset']}, {entry['date']}{data})"
-    return entry["status"]
+        text += f" ({entry['preset']}, {entry['date']}{data})"
+    for preset, count in entry.get("pieces", {}).items():
+        text += f", {count} piece{'' if count == 1 else 's'} done ({preset})"
+    return text
 
 
 def _chosen(words: list[str]) -> list[Any]:

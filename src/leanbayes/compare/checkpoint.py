@@ -41,9 +41,10 @@ class Checkpoint:
     seen: Seen | None = None
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write plain values, whole or not at all; numbers that JSON does not have become null."""
-    write_bytes(path, (json.dumps(finite(value), indent=1, allow_nan=False) + "\n").encode())
+def write_json(path: Path, value: Any, *, compact: bool = False) -> None:
+    """Write plain values, whole or not at all, in one line where `compact`; numbers that JSON has not become null."""
+    layout: dict[str, Any] = {"separators": (",", ":")} if compact else {"indent": 1}
+    write_bytes(path, (json.dumps(finite(value), allow_nan=False, **layout) + "\n").encode())
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

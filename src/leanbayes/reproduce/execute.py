@@ -15,6 +15,7 @@ from typing import Any
 from leanbayes._machine import device_name, versions
 from leanbayes.compare.checkpoint import finite, read_json, write_json
 from leanbayes.reproduce.leg import Leg
+from leanbayes.reproduce.pieces import brought_legs, last_made, machines_note
 from leanbayes.reproduce.plan import PathLike, check_data, plan
 from leanbayes.reproduce.recipe import Recipe
 from leanbayes.reproduce.result import NOT_JUDGED, read_result
@@ -57,7 +58,9 @@ def execute(
         data: Folder of unpacked data sets.
         download: Whether to fetch public data sets that are not there; a smoke run then uses real data, too.
         work: Folder for what is done on the way, which later legs and other recipes use.
-        out: Folder for ``ID.json`` and ``ID.png``; "results", or the work folder for a smoke run, where None.
+        out: Folder for ``ID.json`` and ``ID.png``; "results", or the work folder for a smoke run, where None. Until the
+            result is there, finished pieces of work lie in ``units/PRESET/ID`` within, where runs with another work
+            folder find them.
         limit_s: Seconds that this leg may take, or a leg that several recipes share.
         workers: Processes for pieces of work that are independent, where the recipe has such.
         replace: Whether the result may replace one that shows more: of a larger preset, of more seeds, with the
@@ -88,10 +91,18 @@ def execute(
         progress=progress,
         download=download,
         only=only,
+        # A smoke run is done in seconds.
+        results=None if preset == "smoke" else do.path.parent,
     )
     with _stopwatch(do.folder / "legs" / f"{recipe.id}.json", device) as legs:
         outcome = recipe.measure(run)
     outcome.notes.extend(note for note in run.notes if note not in outcome.notes)
+    pieces = run.pieces.used.values()
+    machines = machines_note(pieces)
+    if machines is not None:
+        outcome.notes.append(machines)
+    # What another recipe did is counted there.
+    legs = [*brought_legs(piece for (id, _), piece in run.pieces.used.items() if id == recipe.id), *legs]
     result = {
         "id": recipe.id,
         "title": recipe.title,
@@ -114,10 +125,11 @@ def execute(
     if not replace:
         check_data(do.path, result)
     if run.only_reused:
-        result |= _provenance(do.path, result)
+        result |= _provenance(do.path, result) or last_made(pieces)
     if recipe.draw is not None and can_draw():
         write_bytes(do.path.with_suffix(".png"), picture(recipe, result["figure"]))
     write_json(do.path, result)
+    run.pieces.discard()
     return result
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from leanbayes.reproduce.pieces import count_pieces
 from leanbayes.reproduce.recipe import broken, recipes
 from leanbayes.reproduce.result import LISTED, on_generated_data, read_result
 
@@ -87,7 +88,7 @@ def status(results: Path) -> list[dict[str, Any]]:
         where there is a recipe and no result, "planned", "broken", or "unusable" where the result file cannot be used)
         and, where there is a result, its ``preset``, ``date`` and ``gap``; ``gap`` also says what is broken or
         unusable. ``generated`` is True where no figure is comparable, the data being generated; ``beyond`` where it is
-        of no paper.
+        of no paper. ``pieces`` counts, by preset, the finished pieces of work of a result that is not complete.
     """
     ready, failed = recipes(), broken()
     entries = []
@@ -107,5 +108,6 @@ def status(results: Path) -> list[dict[str, Any]]:
             entry |= {"status": "broken", "gap": f"{type(failed[id]).__name__}: {failed[id]}"}
         else:
             entry["status"] = "ready" if id in ready else "planned"
-        entries.append(entry)
+        pieces = count_pieces(results, id)
+        entries.append(entry | ({"pieces": pieces} if pieces else {}))
     return entries

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import datetime
 import fnmatch
 import json
 import sys
@@ -17,6 +18,7 @@ import torch
 from filelock import BaseFileLock
 from torch import nn
 
+from leanbayes._machine import device_name, versions
 from leanbayes._sampling import SeededRandom
 from leanbayes.compare.checkpoint import as_json, read_json, write_json
 from leanbayes.data import Dataset, generate, load
@@ -24,6 +26,7 @@ from leanbayes.data._files import NotComplete
 from leanbayes.data._fingerprint import of_dataset, of_examples
 from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.reproduce.leg import Leg, LegOver, PartDone
+from leanbayes.reproduce.pieces import Pieces
 from leanbayes.reproduce.workers import in_processes
 from leanbayes.training import EpochEnd, TrainConfig, fit
 from leanbayes.training.data import Augment
@@ -31,7 +34,6 @@ from leanbayes.training.errors import FolderInUse, OutputError
 from leanbayes.training.files import claim, prepare_folder
 from leanbayes.training.seeds import derive
 
-_UNIT = {"about", "fingerprints", "notes", "value"}
 _CONFIG = "config.json"
 _EXAMPLES = "examples"
 # Of a configuration, what does not decide which model comes out.
@@ -62,9 +64,12 @@ class Run:
         progress: Whether to show progress bars; None shows them on a terminal.
         download: Whether to fetch public data sets that are not there; a smoke run then uses real data, too.
         only: Patterns of the names of the pieces of work to do, all where there is none; see `units`.
+        results: Folder of the result files, where finished pieces lie, too, until the result is there; None keeps them
+            in `folder` alone.
 
     Attributes:
         leg: The time that is left.
+        pieces: The finished pieces of work, and which of them this run has used.
         notes: What the result must say about this run, such as that its data were generated.
 
     Raises:
@@ -86,6 +91,7 @@ class Run:
         progress: bool | None = None,
         download: bool = False,
         only: Sequence[str] = (),
+        results: Path | None = None,
     ) -> None:
         # Recipes that have all their work done, or need no data, would not notice.
         if data is not None and not download and not data.expanduser().is_dir():
@@ -103,6 +109,8 @@ class Run:
         self.progress = progress
         self.only = tuple(only)
         self.leg = limit_s if isinstance(limit_s, Leg) else Leg(limit_s)
+        # One for this run and its parts with other settings.
+        self.pieces = Pieces(folder, results, preset)
         self.notes: list[str] = []
         self._loaded: dict[str, Dataset] = {}
         # Of the real data sets that were read so far.
@@ -204,35 +212,47 @@ class Run:
         done = self._done(name)
         if done is not None:
             self._reused.add(name)
+            self.pieces.use(self.id, name, done)
             for text in done["notes"]:
                 self.note(text)
             return done["value"]
         if not self._wanted(name):
             raise PartDone(self.id, [name])
         self.check_time()
-        value = as_json(work())
-        path = self._unit_path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        kept = {"about": self._about(), "fingerprints": self._fingerprints, "notes": self.notes, "value": value}
-        write_json(path, kept)
+        value, seconds = self._timed(name, work)
+        made = {
+            "device": device_name(self.device),
+            "versions": versions(),
+            "date": datetime.date.today().isoformat(),
+            "seconds": round(seconds, 1),
+        }
+        kept = {"about": self._about(), "fingerprints": self._fingerprints, "notes": self.notes, "made": made}
+        self.pieces.keep(self.id, name, {**kept, "value": value})
         self.leg.worked = True
         self._computed.add(name)
         return value
+
+    def _timed(self, name: str, work: Callable[[], Any]) -> tuple[Any, float]:
+        """What a piece of work gives, and the seconds that all legs put into it."""
+        before, began = self.pieces.spent(self.id, name, self._about()), time.monotonic()
+        try:
+            value = as_json(work())
+        except LegOver:
+            self.pieces.begin(self.id, name, self._about(), before + time.monotonic() - began)
+            raise
+        return value, before + time.monotonic() - began
 
     def _wanted(self, name: str) -> bool:
         return not self.only or any(fnmatch.fnmatchcase(name, pattern) for pattern in self.only)
 
     def _done(self, name: str) -> dict[str, Any] | None:
         """What is kept of a piece of work that was done with the same settings on the same data."""
-        done = read_json(self._unit_path(name))
-        # Former versions kept no fingerprints; what they did is done again, as is what cannot be used.
-        if done is None or not _UNIT <= done.keys() or done["about"] != self._about():
-            return None
-        same = all(self._fingerprint(key) == value for key, value in done["fingerprints"].items())
-        return done if same else None
+        return self.pieces.find(self.id, name, self._fits)
 
-    def _unit_path(self, name: str) -> Path:
-        return self.folder / "units" / self.id / f"{name}.json"
+    def _fits(self, piece: Mapping[str, Any]) -> bool:
+        if piece["about"] != self._about():
+            return False
+        return all(self._fingerprint(key) == value for key, value in piece["fingerprints"].items())
 
     def _about(self) -> dict[str, Any]:
         return {"settings": as_json(self.settings), "data": self._source}
