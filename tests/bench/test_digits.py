@@ -8,6 +8,7 @@ import pytest
 from benchmarks import digits
 
 
+@pytest.mark.slow
 def test_measures_and_writes(tmp_path, monkeypatch):
     words = ["--devices", "cpu", "--out", str(tmp_path), "--", "--method", "plain", "mean-field", "--budget", "1"]
     monkeypatch.setattr(sys, "argv", ["digits", *words])
