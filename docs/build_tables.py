@@ -20,6 +20,7 @@ from typing import Any
 
 import leanbayes as lb
 from leanbayes.bench.page import bounds_table, speed_page, speed_summary
+from leanbayes.bench.programs import digits_page, wide_page
 from leanbayes.board.page import better_page, networks_page, tables_page
 from leanbayes.models import create
 from leanbayes.report.content import parse
@@ -504,6 +505,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "results": results,
     "speed": functools.partial(speed_summary, ROOT / "results"),
     "speed-bounds": bounds_table,
+    "speed-digits": functools.partial(digits_page, ROOT / "results"),
+    "speed-wide": functools.partial(wide_page, ROOT / "results"),
     "speed-networks": functools.partial(speed_page, ROOT / "results", "../results/"),
     "reproduced": reproduced_text,
     "variance-transition": transition_text,

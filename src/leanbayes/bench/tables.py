@@ -173,6 +173,16 @@ def _columns(rows: Sequence[Row]) -> dict[Column, str]:
 def _cell(row: Row | None, ratio: str = "ratio") -> str:
     if row is None or row["status"] != DONE:
         return "" if row is None else row["status"]
+    return judged(row, ratio)
+
+
+def judged(row: Row, ratio: str = "ratio") -> str:
+    """A ratio with its bound, where one is stated, in brackets; bold where it is missed.
+
+    Example:
+        >>> judged({"ratio": 1.25, "at_most": 1.2, "holds": False})
+        '**1.25** (≤ 1.20)'
+    """
     text = f"{row[ratio]:.2f}"
     if "holds" not in row:
         return text

@@ -16,6 +16,8 @@ BENCHMARKS = {
     "bench-predict-partly": "Prediction where only the end of the network is random",
     "bench-int8": "Rank-1 layers with their weights in eight bits, and in bfloat16",
     "bench-training": "Training through the engine against a bare loop",
+    "bench-wide": "Local reparameterisation in a wide transformer block against its products, and a plain layer",
+    "bench-digits": "`leanbayes compare digits` on a GPU and on a CPU",
 }
 
 
