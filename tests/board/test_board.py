@@ -9,7 +9,7 @@ from leanbayes.board.contender import Forecast, Gaussians
 from leanbayes.board.ours import OURS
 from leanbayes.board.rivals import RIVALS
 from leanbayes.board.scores import class_scores, regression_scores
-from leanbayes.board.sets import class_splits
+from leanbayes.board.sets import class_split
 from leanbayes.board.summary import difference, mean_of, ranks
 from leanbayes.learn._defaults import DEFAULT_METHOD
 from leanbayes.learn._methods import named_method
@@ -63,7 +63,7 @@ def test_differences_go_split_by_split():
 
 
 def test_splits_of_classes_are_stratified_and_repeatable():
-    first, again = (list(class_splits("wine", 2)) for _ in range(2))
+    first, again = ([class_split("wine", number) for number in range(2)] for _ in range(2))
     for one, other in zip(first, again, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
     assert len(first[0].test_x) == 36 and np.bincount(first[0].test_y).min() >= 9

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,8 @@ REGRESSION = {
 }
 CLASSES = {"digits": "digits", "breast-cancer": "breast cancer", "wine": "wine"}
 _TEST_SHARE = 0.2
+# Splits of the tables that have fewer than 20.
+_PUBLISHED = {"protein-tertiary-structure": 5}
 
 
 class Split(NamedTuple):
@@ -33,27 +35,36 @@ class Split(NamedTuple):
     test_y: Array
 
 
-def regression_splits(load: Callable[..., Any], name: str, count: int) -> Iterator[Split]:
-    """The first published splits of a UCI table.
+def split_count(name: str, most: int) -> int:
+    """How many splits of a table to take: so many, or as many as are published.
+
+    Example:
+        >>> [split_count(name, 20) for name in ("yacht", "protein-tertiary-structure")]
+        [20, 5]
+    """
+    return min(most, _PUBLISHED.get(name, 20))
+
+
+def regression_split(load: Callable[..., Any], name: str, number: int) -> Split:
+    """A published split of a UCI table.
 
     Args:
         load: Gives a data set for a name, ``split``, ``valid`` and ``normalise``.
         name: Of the table.
-        count: Of splits; Protein has five.
+        number: Of the split, from 0.
     """
-    for split in range(min(count, 5 if name.startswith("protein") else 20)):
-        data = load(f"uci-{name}", split=split, valid=0, normalise="none")
-        parts = [part.double().numpy() for part in (data.train.x, data.train.y, data.test.x, data.test.y)]
-        yield Split(*parts)
+    data = load(f"uci-{name}", split=number, valid=0, normalise="none")
+    return Split(*(part.double().numpy() for part in (data.train.x, data.train.y, data.test.x, data.test.y)))
 
 
-def class_splits(name: str, count: int) -> Iterator[Split]:
-    """Random splits of a table that comes with scikit-learn, a fifth of the rows of each class for the test."""
+def class_split(name: str, number: int) -> Split:
+    """A random split of a table that comes with scikit-learn, a fifth of the rows of each class for the test."""
     from sklearn import datasets
     from sklearn.model_selection import StratifiedShuffleSplit
 
     read: Any = getattr(datasets, f"load_{name.replace('-', '_')}")
     x, y = read(return_X_y=True)
     x, y = np.asarray(x, np.float64), np.asarray(y, np.int64)
-    for train, test in StratifiedShuffleSplit(count, test_size=_TEST_SHARE, random_state=0).split(x, y):
-        yield Split(x[train], y[train], x[test], y[test])
+    # Drawn one after the other, so that a split does not depend on how many there are.
+    *_, (train, test) = StratifiedShuffleSplit(number + 1, test_size=_TEST_SHARE, random_state=0).split(x, y)
+    return Split(x[train], y[train], x[test], y[test])

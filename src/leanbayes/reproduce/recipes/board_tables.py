@@ -13,7 +13,7 @@ from leanbayes.board.contender import Contender
 from leanbayes.board.ours import OURS
 from leanbayes.board.rivals import RIVALS
 from leanbayes.board.scores import class_scores, regression_scores
-from leanbayes.board.sets import CLASSES, REGRESSION, class_splits, regression_splits
+from leanbayes.board.sets import CLASSES, REGRESSION, class_split, regression_split, split_count
 from leanbayes.board.summary import difference, mean_of, ranks
 from leanbayes.reproduce.recipe import Recipe, register
 from leanbayes.reproduce.result import Check, Outcome, Row
@@ -21,6 +21,13 @@ from leanbayes.reproduce.run import Run
 
 CONTENDERS: dict[str, Contender] = OURS | RIVALS
 _GENERATED_ROWS = 60
+# Rows of the tables that are done first, so that several processes end at about the same time.
+_LARGE = {
+    "protein-tertiary-structure": 45_730,
+    "naval-propulsion-plant": 11_934,
+    "power-plant": 9_568,
+    "kin8nm": 8_192,
+}
 # Whether more is better.
 _REGRESSION = {"log density": True, "rmse": False, "coverage": None, "seconds": False}
 _CLASSES = {"nll": False, "accuracy": True, "ece": False, "seconds": False}
@@ -42,17 +49,20 @@ def measure(run: Run) -> Outcome:
     kinds = {name: "regression" for name in s["regression"]} | {name: "classes" for name in s["classes"]}
     names = [name for name in CONTENDERS if name in s["contenders"]]
     pieces = {
-        f"{table}-{name}": (kind, table, name)
-        for table, kind in kinds.items()
+        f"{table}-{name}-split{number}": (kind, table, name, number)
+        for table, kind in sorted(kinds.items(), key=lambda item: _LARGE.get(item[0], 0), reverse=True)
         for name in names
         if getattr(CONTENDERS[name], "regress" if kind == "regression" else "classify") is not None
+        for number in range(split_count(table, s["splits"]))
     }
-    found = run.units(_scores, pieces)
-    for piece, one in found.items():
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for piece, one in run.units(_scores, pieces).items():
+        _, table, name, _ = pieces[piece]
+        found.setdefault((table, name), []).append(one)
         if one.get("missing"):
-            run.note(f"{CONTENDERS[pieces[piece][2]].title} was not run: {one['missing']}")
+            run.note(f"{CONTENDERS[name].title} was not run: {one['missing']}")
         if one.get("failed"):
-            run.note(f"{CONTENDERS[pieces[piece][2]].title} failed on {pieces[piece][1]}: {one['failed']}")
+            run.note(f"{CONTENDERS[name].title} failed on {table}: {one['failed']}")
     board = {
         metric: {name: {table: _values(found, table, name, metric) for table in tables} for name in names}
         for tables, metrics in ((s["regression"], _REGRESSION), (s["classes"], _CLASSES))
@@ -69,44 +79,42 @@ def measure(run: Run) -> Outcome:
     return Outcome(_rows(board, s), _checks(board, s), figure, _notes(s))
 
 
-def _values(found: Mapping[str, Any], table: str, name: str, metric: str) -> list[float | None] | None:
-    one = found.get(f"{table}-{name}", {})
-    return [split[metric] for split in one["splits"]] if one.get("splits") else None
+def _values(
+    found: Mapping[tuple[str, str], list[dict[str, Any]]], table: str, name: str, metric: str
+) -> list[float | None] | None:
+    """One value for each split; None for a contender that was not run, or failed, on one of them."""
+    splits = found.get((table, name), [])
+    return [one[metric] for one in splits] if splits and all(metric in one for one in splits) else None
 
 
-def _scores(run: Run, kind: str, table: str, name: str) -> dict[str, Any]:
-    """Scores of one contender on the splits of one table."""
-    contender, count = CONTENDERS[name], run.settings["splits"]
+def _scores(run: Run, kind: str, table: str, name: str, number: int) -> dict[str, Any]:
+    """Scores of one contender on one split of a table."""
+    contender = CONTENDERS[name]
     if kind == "regression":
-        splits = regression_splits(
-            lambda t, **o: run.load(t, rows=_GENERATED_ROWS if run.generated else None, **o), table, count
-        )
+        rows = _GENERATED_ROWS if run.generated else None
+        split = regression_split(lambda t, **o: run.load(t, rows=rows, **o), table, number)
     else:
-        splits = class_splits(table, count)
-    scores = []
-    for number, split in enumerate(splits):
-        if contender.most_rows is not None and len(split.x) > contender.most_rows:
-            return {"too_many": len(split.x)}
-        run.check_time()
-        began = time.monotonic()
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of convergence, mostly: defaults are what they are
-                if kind == "regression":
-                    assert contender.regress is not None
-                    forecast = contender.regress(split.x, split.y, number).forecast(split.test_x, split.test_y)
-                    found: dict[str, Any] = regression_scores(forecast, split.test_y)
-                else:
-                    assert contender.classify is not None
-                    found = class_scores(contender.classify(split.x, split.y, number)(split.test_x), split.test_y)
-        except NotInstalled as error:
-            return {"missing": str(error)}
-        except (ValueError, ArithmeticError, RuntimeError) as error:
-            if contender.ours:
-                raise
-            return {"failed": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
-        scores.append(found | {"seconds": time.monotonic() - began})
-    return {"splits": scores}
+        split = class_split(table, number)
+    if contender.most_rows is not None and len(split.x) > contender.most_rows:
+        return {"too_many": len(split.x)}
+    began = time.monotonic()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of convergence, mostly: defaults are what they are
+            if kind == "regression":
+                assert contender.regress is not None
+                forecast = contender.regress(split.x, split.y, number).forecast(split.test_x, split.test_y)
+                found: dict[str, Any] = regression_scores(forecast, split.test_y)
+            else:
+                assert contender.classify is not None
+                found = class_scores(contender.classify(split.x, split.y, number)(split.test_x), split.test_y)
+    except NotInstalled as error:
+        return {"missing": str(error)}
+    except (ValueError, ArithmeticError, RuntimeError) as error:
+        if contender.ours:
+            raise
+        return {"failed": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
+    return found | {"seconds": time.monotonic() - began}
 
 
 def _rows(board: Mapping[str, Any], s: Mapping[str, Any]) -> list[Row]:
