@@ -3,9 +3,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 import leanbayes as lb
 from leanbayes.training import TrainConfig, fit
+from leanbayes.training.data import Batch
+from leanbayes.training.graphs import GraphedStep
 
 # Not Adam, whose first steps follow the sign of rounding errors where a gradient is zero, as before a batch norm.
 CONFIG = TrainConfig(epochs=4, batch_size=16, lr=2e-2, optimizer="sgd", schedule="linear", anneal=2, clip=5.0)
@@ -115,3 +118,40 @@ def test_a_recorded_training_resumes(tmp_path):
     resumed, _ = _train(copy.deepcopy(net), "cuda", True, out=tmp_path, resume=True)
     for (name, ours), theirs in zip(resumed.named_parameters(), whole.parameters()):
         torch.testing.assert_close(ours, theirs, rtol=5e-2, atol=1e-2, msg=name)
+
+
+@pytest.mark.gpu
+def test_the_last_batch_of_an_epoch_has_a_recording_of_its_own():
+    def train(recorded):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3)).cuda()
+        elbo = lb.ELBO(net, dataset_size=100)
+        optimizer = torch.optim.SGD(elbo.parameters(), lr=0.1, momentum=0.9, fused=True)
+
+        def step(batch):
+            terms = elbo(batch.x, batch.y)
+            terms.loss.backward()
+            optimizer.step()
+            return terms
+
+        graphed = GraphedStep(step, optimizer, torch.device("cuda"))
+        losses, played = [], 0
+        for number in range(24):
+            rows = 8 if number % 4 == 3 else 16
+            x = torch.randn(rows, 5, generator=torch.Generator().manual_seed(number)).cuda()
+            batch = Batch(x, (x[:, 0] > 0).long(), None, rows)
+            if recorded:
+                terms, was_played = graphed(batch)
+                played += was_played
+            else:
+                optimizer.zero_grad()
+                terms = step(batch)
+            losses.append(terms.loss.item())
+        return net, losses, played
+
+    (recorded, losses, played), (ordinary, expected, _) = train(True), train(False)
+    assert played == 24 - 4  # three to warm up, and the first of the other shape
+    torch.testing.assert_close(losses, expected)
+    for a, b in zip(recorded.parameters(), ordinary.parameters()):
+        torch.testing.assert_close(a, b)
+        torch.testing.assert_close(a.grad, b.grad)
