@@ -66,6 +66,27 @@ def test_rows_of_other_settings_are_not_continued(network, tmp_path):
     assert bench("tiny", dataclasses.replace(plan, batch=6), tmp_path)["settings"]["batch"] == 6
 
 
+def test_rows_of_an_earlier_run_keep_how_they_were_made(network, tmp_path):
+    first = dataclasses.replace(PLAN, methods=("emp",), parts=("step",))
+    bench("tiny", first, tmp_path, command="leanbayes bench tiny --methods emp")
+    second = dataclasses.replace(PLAN, methods=("rank1", "emp"), parts=("step", "profile"))
+    command = "leanbayes bench tiny --methods rank1 emp --parts step profile"
+    bench("tiny", second, tmp_path, resume=True, command=command)
+    third = bench("tiny", dataclasses.replace(second, methods=("ecmp",)), tmp_path, resume=True, command="the third")
+    assert third["command"] == "the third"
+    assert {(row["contender"], row["part"]): row.get("made", {}).get("command") for row in third["rows"]} == {
+        ("plain", "step"): "leanbayes bench tiny --methods emp",
+        ("emp", "step"): "leanbayes bench tiny --methods emp",
+        ("plain", "profile"): command,
+        ("rank1", "step"): command,
+        ("rank1", "profile"): command,
+        ("emp", "profile"): command,
+        ("ecmp", "step"): None,
+        ("ecmp", "profile"): None,
+    }
+    assert third["rows"][0]["made"].keys() == {"command", "date", "versions"}
+
+
 def test_what_was_not_done_is_tried_again(tmp_path):
     file = ResultFile(tmp_path / "x.json", {"id": "x", "device": "d", "settings": {}})
     wanted = {"contender": "emp", "mode": "eager", "part": "step", "samples": None}
@@ -146,7 +167,9 @@ def test_captured_runs_go_through_one_call(network, monkeypatch):
     monkeypatch.setattr(lb, "capture", capture, raising=False)
     found = bench("tiny", dataclasses.replace(PLAN, methods=("emp",), modes=("captured",)))
     assert {row["status"] for row in found["rows"]} == {"done"} and calls == ["32", "32"]
-    assert rows(found, contender="emp", part="step")[0]["how"] == "compiled and recorded"
+    (step,) = rows(found, contender="emp", part="step")
+    assert step["how"] == "compiled and recorded" and step["startup_s"] > 0
+    assert not step["startup_cached"] and "startup_holds" not in step
 
 
 def test_a_network_may_have_few_contenders_and_parts(network, monkeypatch):

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from leanbayes.bench.bounds import bound
+from leanbayes.bench.capturing import start_up
 from leanbayes.bench.contenders import Contender
 from leanbayes.bench.figures import timing, verdict
 from leanbayes.bench.gate import check_captured, check_step
@@ -21,13 +22,13 @@ class NoMeasure(RuntimeError):
     """Something that cannot be measured on this device."""
 
 
-def step_figures(setup: Setup, contender: Contender, mode: str, plain: Step) -> dict[str, Any]:
-    """Time of a training step."""
-    step = contender_step(setup, contender, mode)
+def step_figures(setup: Setup, contender: Contender, mode: str, step: Step, plain: Step) -> dict[str, Any]:
+    """Time of a training step that has not run so far, and where it is captured, of its start."""
+    begin = start_up(setup, step.run) if mode == CAPTURED else {}
     check_step(step.run, step.model)
     functions = {"plain": plain.run, "contender": step.run}
     found = timing(interleaved(functions, setup.repeats, setup.device, setup.round_s), "contender", "plain")
-    return {"how": step.how(), **found, **verdict(found["ratio"], bound(setup, contender, mode, "step"))}
+    return {"how": step.how(), **found, **verdict(found["ratio"], bound(setup, contender, mode, "step")), **begin}
 
 
 def prediction_figures(setup: Setup, contender: Contender, mode: str, samples: int, plain: Any) -> dict[str, Any]:
@@ -53,9 +54,8 @@ def memory_figures(setup: Setup, contender: Contender, mode: str, plain_bytes: i
     return {"bytes": found, "plain_bytes": plain_bytes, "ratio": ratio, **held}
 
 
-def profile_figures(setup: Setup, contender: Contender, mode: str, plain: dict[str, Any]) -> dict[str, Any]:
+def profile_figures(setup: Setup, step: Step, plain: dict[str, Any]) -> dict[str, Any]:
     """Where the time of a training step goes, beside that of the plain network."""
-    step = contender_step(setup, contender, mode)
     return beside(_profiled(setup, step), plain)
 
 

@@ -18,14 +18,22 @@ from leanbayes.bench.contenders import Contender, contenders
 from leanbayes.bench.gate import GateFailed, check_contender
 from leanbayes.bench.measuring import HEAP, free
 from leanbayes.bench.networks import Network, network
-from leanbayes.bench.pairs import NoMeasure, Plain, memory_figures, prediction_figures, profile_figures, step_figures
+from leanbayes.bench.pairs import (
+    Kept,
+    NoMeasure,
+    Plain,
+    memory_figures,
+    prediction_figures,
+    profile_figures,
+    step_figures,
+)
 from leanbayes.bench.peers import PEERS, NotInstalled, Peer, version
 from leanbayes.bench.predictions import SAMPLES
 from leanbayes.bench.result import DONE, FAILED, SKIPPED, ResultFile
 from leanbayes.bench.rivals import Ours, check, make_peer, peer_figures
 from leanbayes.bench.scaling import points
 from leanbayes.bench.setup import Precision, Setup
-from leanbayes.bench.steps import EAGER
+from leanbayes.bench.steps import EAGER, contender_step
 
 PLAIN = "plain"
 _ROUND_S = {"cuda": 0.1, "cpu": 0.01}
@@ -152,20 +160,22 @@ class _Run:
             return
         refusal = self._gate(lambda: one.convert(self.setup.net()), lambda: check_contender(self.setup, one))
         size = {} if refusal else {"parameters": _count(one.convert(self.setup.net())), "call": one.call}
+        built = Kept(self.setup)
         for wanted in missing:
             if refusal:
                 self._add(wanted | refusal)
             else:
-                self._measure(wanted | size, partial(self._figures, one, **_without_name(wanted)))
+                self._measure(wanted | size, partial(self._figures, one, built, **_without_name(wanted)))
 
-    def _figures(self, one: Contender, mode: str, part: str, samples: int | None) -> dict[str, Any]:
-        if part == "step":
-            return step_figures(self.setup, one, mode, self.plain.step(mode))
+    def _figures(self, one: Contender, built: Kept, mode: str, part: str, samples: int | None) -> dict[str, Any]:
+        if part in ("step", "profile"):
+            step = built.keep((mode,), lambda: contender_step(self.setup, one, mode))
+            if part == "profile":
+                return profile_figures(self.setup, step, self.plain.profile(mode))
+            return step_figures(self.setup, one, mode, step, self.plain.step(mode))
         if part == "predict":
             assert samples is not None
             return prediction_figures(self.setup, one, mode, samples, self.plain.forward(mode, samples))
-        if part == "profile":
-            return profile_figures(self.setup, one, mode, self.plain.profile(mode))
         return memory_figures(self.setup, one, mode, self.plain.bytes(mode))
 
     def _peer(self, peer: Peer, ours: Ours) -> None:
