@@ -241,3 +241,24 @@ def test_a_peer_that_is_not_timed_says_why(network, monkeypatch, make, status, r
     monkeypatch.setattr(running, "PEERS", (Peer("other", "other", "mean-field", make),))
     found = rows(bench("tiny", dataclasses.replace(PLAN, methods=("emp",), peers=True)), contender="other")
     assert len(found) == 2 and all(row["status"] == status and reason in row["reason"] for row in found)
+
+
+def test_a_step_is_built_once_for_memory_time_and_profile(network, monkeypatch):
+    built, measured = [], []
+    whole = running.contender_step
+
+    def build(setup, contender, mode):
+        built.append(contender.name)
+        return whole(setup, contender, mode)
+
+    def peak(build, device):
+        measured.append(build())
+        return 1000
+
+    monkeypatch.setattr(running, "contender_step", build)
+    monkeypatch.setattr("leanbayes.bench.pairs.peak_bytes", peak)
+    monkeypatch.setattr("leanbayes.bench.pairs.Plain.bytes", lambda self, mode: 500)
+    plan = dataclasses.replace(PLAN, methods=("emp",), parts=("step", "profile", "memory"))
+    found = rows(bench("tiny", plan), contender="emp")
+    assert [row["part"] for row in found] == ["memory", "step", "profile"] and found[0]["ratio"] == 2.0
+    assert built == ["emp"] and len(measured) == 1
