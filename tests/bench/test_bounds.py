@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from leanbayes.bench import CONTENDERS
-from leanbayes.bench.bounds import STATED, bound, peer_bound
+from leanbayes.bench.bounds import STATED, bound, peer_bound, start_up_bound
 from leanbayes.bench.networks import network
 from leanbayes.bench.peers import PEERS
 from leanbayes.bench.setup import Setup
@@ -68,8 +68,20 @@ def test_large_networks(name, batch, contender, expected):
 
 
 def test_peers_of_the_same_family_are_to_take_twice_as_long():
-    limits = {peer.name: peer_bound(STATED_FOR, peer) for peer in PEERS}
+    limits = {peer.name: peer_bound(STATED_FOR, peer, "captured") for peer in PEERS}
     assert limits["torchbnn"] == 2.0 and limits["laplace-torch, last layer"] is None
+
+
+def test_peers_are_held_against_what_ours_does_by_default():
+    peer = PEERS[0]
+    on_cpu = dataclasses.replace(STATED_FOR, device=torch.device("cpu"))
+    assert peer_bound(STATED_FOR, peer, "eager") is peer_bound(on_cpu, peer, "captured") is None
+    assert peer_bound(STATED_FOR, peer, "captured") == peer_bound(on_cpu, peer, "eager") == 2.0
+
+
+def test_the_start_of_captured_steps_is_bounded():
+    assert start_up_bound(STATED_FOR) == 60.0
+    assert start_up_bound(dataclasses.replace(STATED_FOR, network=network("mlp"))) is None
 
 
 def test_stated_names_are_contenders():

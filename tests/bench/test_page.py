@@ -7,7 +7,15 @@ import pytest
 from leanbayes.bench.page import bounds_table, speed_page, speed_summary
 from leanbayes.bench.picture import draw
 from leanbayes.bench.result import OtherRun
-from leanbayes.bench.tables import contender_table, figures_of, line_of, peer_table
+from leanbayes.bench.tables import (
+    contender_table,
+    figures_of,
+    line_of,
+    peer_table,
+    profile_table,
+    source_of,
+    start_up_text,
+)
 
 PEER = {"package": "other", "version": "1.2", "ours": "mean-field", "same_family": True}
 
@@ -64,7 +72,7 @@ def test_a_table_of_ratios_with_bounds():
         "100-sample prediction, captured | memory of a step, captured |"
     )
     assert lines[2] == "| `rank1` | 1.100x | 1.10 (≤ 1.15) | **1.90** (≤ 1.80) | 1.00 | 0.90 | 1.10 |"
-    assert "| k-tied/local | skipped: it does not apply |" in lines[4]
+    assert "| k-tied/local | skipped: it does not apply |" in lines[3]
     assert lines[-1] == "| plain network | 1,000 | 10 ms | 20 ms |  |  |  |"
     assert len({line.count("|") for line in lines}) == 1
 
@@ -117,6 +125,61 @@ def test_lines_of_the_terminal():
     assert line_of(RESULT["rows"][6]) == "rank1, memory of a step, captured: 2000 MB, 1.10x plain"
     assert line_of(RESULT["rows"][-1]).startswith("rank1, batch 4, eager")
     assert list(figures_of(RESULT))[0] == "2 of 3 stated bounds hold"
+
+
+def profiled(contender, mode="eager", **more):
+    kinds = {"products": 0.006, "norms": 0.002} if contender == "plain" else {"products": 0.006, "norms": 0.003}
+    busy = sum(kinds.values())
+    plain = {"plain_kinds": {"products": 0.006, "norms": 0.002}, "plain_busy": 0.008, "plain_seconds": 0.01}
+    figures = {"kinds": kinds, "busy": busy, "launches": 40.0, **plain}
+    return row(contender, "profile", mode, **figures, **more) | {"seconds": busy + 0.002}
+
+
+def test_profiles_stand_where_bounds_are_missed(folder):
+    added = [profiled("emp"), profiled("rank1"), profiled("plain"), row("emp", mode="eager", at_most=1.3, holds=True)]
+    result = RESULT | {"rows": [*RESULT["rows"], *added]}
+    (folder / "speed-resnet18-cuda-bf16.json").write_text(json.dumps(result))
+    text = speed_page(folder, "")
+    assert (
+        "| | products | norms | all work | waiting | launches |\n|---|---:|---:|---:|---:|---:|\n"
+        "| plain network | 6.00 | 2.00 | 8.00 | 2.00 | 40 |\n| `rank1` | +0.00 | +1.00 | +1.00 | +0.00 | 40 |\n\n"
+    ) in text
+    assert text.count("Where the time of a step goes") == 1
+    # A network without bounds has the profiles that were asked for.
+    free = [each for each in result["rows"] if "at_most" not in each]
+    assert "`emp` | +0.00" in profile_table(RESULT | {"rows": free}, "eager")
+
+
+def test_several_networks_are_several_sections(folder):
+    other = RESULT | {"title": "MLP", "rows": [row("plain"), row("emp", "predict", samples=100)]}
+    (folder / "speed-mlp-cuda-bf16.json").write_text(json.dumps(other))
+    text = speed_page(folder, "")
+    assert [line for line in text.splitlines() if line.startswith("###")] == [
+        "### MLP, A device, bfloat16",
+        "### ResNet-18 for CIFAR, A device, bfloat16",
+    ]
+    assert "| method | parameters | step, captured | 100-sample prediction, captured |" in text
+
+
+def test_start_ups_are_those_of_what_was_compiled():
+    begun = {"startup_s": 71.6, "startup_cached": False, "startup_at_most": 60.0, "startup_holds": False}
+    rows = [row("rank1", startup_s=9.0, startup_cached=True), row("emp", **begun)]
+    text = start_up_text(RESULT | {"rows": rows})
+    assert text == "Seconds until captured steps run, compiling included, at most 60: `emp` **72**."
+    assert line_of(rows[0]).endswith("1.10x plain, first after 9 s (compiled before)")
+    assert start_up_text(RESULT) == ""
+
+
+def test_each_run_is_said_where_several_made_the_rows():
+    made = {"command": "leanbayes bench resnet18 --methods emp", "date": "2029-12-31", "versions": {"torch": "2.9"}}
+    now = RESULT | {"versions": {"torch": "2.9"}}
+    text = source_of(now | {"rows": [row("emp", made=made), row("rank1")]}, "x.json")
+    assert (
+        "`leanbayes bench resnet18 --methods emp`, 2029-12-31; `leanbayes bench resnet18`, 2030-01-01, A device, "
+        "torch 2.9. Source"
+    ) in text
+    other = source_of(RESULT | {"rows": [row("emp", made=made), row("rank1")]}, "x.json")
+    assert "2029-12-31 (torch 2.9); `leanbayes bench resnet18`, 2030-01-01 (torch 2.9, other 1.2), A device." in other
 
 
 def test_nothing_is_drawn_of_nothing(tmp_path):

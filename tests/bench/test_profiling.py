@@ -15,6 +15,9 @@ PLAN = Plan(repeats=1, methods=("rank1",), peers=False, parts=("profile",))
     [
         ("triton_poi_fused_convolution_native_batch_norm_backward_5", "fused by the compiler"),
         ("sm90_xmma_wgrad_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc", "convolutions"),
+        ("_draw_tied", "kernels of leanbayes"),
+        ("gradient_of_norm", "kernels of leanbayes"),
+        ("_kernel", "kernels of leanbayes"),
         ("aten::mkldnn_convolution", "convolutions"),
         ("nvjet_tst_128x64_64x6_1x2_h_bz_coopA_NNT", "products"),
         ("void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu>", "products"),

@@ -66,6 +66,27 @@ def test_rows_of_other_settings_are_not_continued(network, tmp_path):
     assert bench("tiny", dataclasses.replace(plan, batch=6), tmp_path)["settings"]["batch"] == 6
 
 
+def test_rows_of_an_earlier_run_keep_how_they_were_made(network, tmp_path):
+    first = dataclasses.replace(PLAN, methods=("emp",), parts=("step",))
+    bench("tiny", first, tmp_path, command="leanbayes bench tiny --methods emp")
+    second = dataclasses.replace(PLAN, methods=("rank1", "emp"), parts=("step", "profile"))
+    command = "leanbayes bench tiny --methods rank1 emp --parts step profile"
+    bench("tiny", second, tmp_path, resume=True, command=command)
+    third = bench("tiny", dataclasses.replace(second, methods=("ecmp",)), tmp_path, resume=True, command="the third")
+    assert third["command"] == "the third"
+    assert {(row["contender"], row["part"]): row.get("made", {}).get("command") for row in third["rows"]} == {
+        ("plain", "step"): "leanbayes bench tiny --methods emp",
+        ("emp", "step"): "leanbayes bench tiny --methods emp",
+        ("plain", "profile"): command,
+        ("rank1", "step"): command,
+        ("rank1", "profile"): command,
+        ("emp", "profile"): command,
+        ("ecmp", "step"): None,
+        ("ecmp", "profile"): None,
+    }
+    assert third["rows"][0]["made"].keys() == {"command", "date", "versions"}
+
+
 def test_what_was_not_done_is_tried_again(tmp_path):
     file = ResultFile(tmp_path / "x.json", {"id": "x", "device": "d", "settings": {}})
     wanted = {"contender": "emp", "mode": "eager", "part": "step", "samples": None}
@@ -146,7 +167,9 @@ def test_captured_runs_go_through_one_call(network, monkeypatch):
     monkeypatch.setattr(lb, "capture", capture, raising=False)
     found = bench("tiny", dataclasses.replace(PLAN, methods=("emp",), modes=("captured",)))
     assert {row["status"] for row in found["rows"]} == {"done"} and calls == ["32", "32"]
-    assert rows(found, contender="emp", part="step")[0]["how"] == "compiled and recorded"
+    (step,) = rows(found, contender="emp", part="step")
+    assert step["how"] == "compiled and recorded" and step["startup_s"] > 0
+    assert not step["startup_cached"] and "startup_holds" not in step
 
 
 def test_a_network_may_have_few_contenders_and_parts(network, monkeypatch):
@@ -218,3 +241,24 @@ def test_a_peer_that_is_not_timed_says_why(network, monkeypatch, make, status, r
     monkeypatch.setattr(running, "PEERS", (Peer("other", "other", "mean-field", make),))
     found = rows(bench("tiny", dataclasses.replace(PLAN, methods=("emp",), peers=True)), contender="other")
     assert len(found) == 2 and all(row["status"] == status and reason in row["reason"] for row in found)
+
+
+def test_a_step_is_built_once_for_memory_time_and_profile(network, monkeypatch):
+    built, measured = [], []
+    whole = running.contender_step
+
+    def build(setup, contender, mode):
+        built.append(contender.name)
+        return whole(setup, contender, mode)
+
+    def peak(build, device):
+        measured.append(build())
+        return 1000
+
+    monkeypatch.setattr(running, "contender_step", build)
+    monkeypatch.setattr("leanbayes.bench.pairs.peak_bytes", peak)
+    monkeypatch.setattr("leanbayes.bench.pairs.Plain.bytes", lambda self, mode: 500)
+    plan = dataclasses.replace(PLAN, methods=("emp",), parts=("step", "profile", "memory"))
+    found = rows(bench("tiny", plan), contender="emp")
+    assert [row["part"] for row in found] == ["memory", "step", "profile"] and found[0]["ratio"] == 2.0
+    assert built == ["emp"] and len(measured) == 1

@@ -41,8 +41,11 @@ STATED = (*RESNET18, *(f"{name}/{kind}" for name in ("k-tied", "mean-field") for
 SAMPLES, BATCH, ROWS = 20, 512, 256
 # Network, contender: rows of a step, and the bound of a captured one.
 LARGE = {("wrn28-10", "rank1"): (512, 1.15), ("pyramidnet", "emp"): (256, 1.1)}
-# A peer of the same posterior family is to take at least so many times as long.
+# A peer of the same posterior family is to take at least so many times as long as ours runs by default.
 PEER = 2.0
+_DEFAULT = {"cuda": "captured", "cpu": "eager"}
+# Seconds until a ResNet-18 takes captured steps, where nothing of it was compiled before.
+START_UP = 60.0
 
 
 def bound(setup: Setup, contender: Contender, mode: str, part: str, samples: int | None = None) -> float | None:
@@ -66,6 +69,11 @@ def bound(setup: Setup, contender: Contender, mode: str, part: str, samples: int
     return line.memory if (part, mode) == ("memory", "captured") else None
 
 
-def peer_bound(setup: Setup, peer: Peer) -> float | None:
-    """How many times as long as ours a peer should take at least; None where no bound is stated."""
-    return PEER if peer.same_family and setup.device.type == "cuda" else None
+def start_up_bound(setup: Setup) -> float | None:
+    """The seconds after which captured steps should run at the latest; None where no bound is stated."""
+    return START_UP if (setup.network.name, setup.device.type) == ("resnet18", "cuda") else None
+
+
+def peer_bound(setup: Setup, peer: Peer, mode: str) -> float | None:
+    """How many times as long as ours, in a mode, a peer should take at least; None where no bound is stated."""
+    return PEER if peer.same_family and mode == _DEFAULT[setup.device.type] else None

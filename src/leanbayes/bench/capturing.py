@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from leanbayes.bench.bounds import start_up_bound
+from leanbayes.bench.measuring import synchronise
 from leanbayes.bench.setup import Setup
 from leanbayes.objectives import ELBO
 
 _PRECISIONS = {"32": "32", "bf16": "bf16-mixed"}
+# The last of them is recorded.
+_FIRST_CALLS = 4
 
 
 def _capture() -> Callable[..., Any]:
@@ -36,3 +41,28 @@ def captured_model(model: nn.Module) -> nn.Module:
 def captured_pass(model: nn.Module) -> Callable[[Tensor], Tensor]:
     """One forward pass of a plain model, run as the predictions of captured models are."""
     return captured_model(model)
+
+
+def start_up(setup: Setup, run: Callable[[], object]) -> dict[str, Any]:
+    """Seconds that a captured step takes until it has its speed, and whether a cache on disk spared it compiling.
+
+    A bound is stated for what is compiled from scratch.
+    """
+    hits = _cache_hits()
+    synchronise(setup.device)
+    start = time.perf_counter()
+    for _ in range(_FIRST_CALLS):
+        run()
+    synchronise(setup.device)
+    seconds = time.perf_counter() - start
+    cached = _cache_hits() > hits
+    limit = None if cached else start_up_bound(setup)
+    held = {} if limit is None else {"startup_at_most": limit, "startup_holds": seconds <= limit}
+    return {"startup_s": seconds, "startup_cached": cached, **held}
+
+
+def _cache_hits() -> int:
+    """How many graphs this process has found compiled on disk."""
+    from torch._dynamo.utils import counters
+
+    return counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"]

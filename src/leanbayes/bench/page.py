@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from leanbayes.bench.bounds import BATCH, BY_ESTIMATOR, LARGE, PEER, RESNET18, ROWS, SAMPLES, STATED
+from leanbayes.bench.bounds import BATCH, BY_ESTIMATOR, LARGE, PEER, RESNET18, ROWS, SAMPLES, START_UP, STATED
 from leanbayes.bench.networks import NETWORKS
 from leanbayes.bench.result import read
 from leanbayes.bench.steps import MODES
-from leanbayes.bench.tables import contender_table, peer_table, profile_table, source_of
+from leanbayes.bench.tables import contender_table, peer_table, profile_table, source_of, start_up_text
 
 # The result that the bounds are stated for, and the columns that they are stated in.
 _FIRST = "speed-resnet18-cuda-bf16.json"
@@ -45,7 +45,9 @@ def bounds_table() -> str:
         f"They are stated for {NETWORKS['resnet18'].title} in bfloat16 on a GPU, steps of {BATCH} and predictions of "
         f"{ROWS} rows. Captured steps of larger networks should stay close to the plain network as well: "
         f"{', '.join(large)}. "
-        f"Other libraries of the same posterior family should take at least {PEER:g} times as long as ours."
+        f"Captured steps of {NETWORKS['resnet18'].title} should run within {START_UP:g} s, compiling included. "
+        f"Other libraries of the same posterior family should take at least {PEER:g} times as long as ours runs by "
+        "default: captured on a GPU, eager on a CPU."
     )
     return "\n".join([*lines, "", text])
 
@@ -73,7 +75,7 @@ def _section(path: Path, result: dict[str, Any], images: str) -> str:
                 f"Where the time of a step goes, {mode}: ms of the plain network, and what methods add to it:",
                 profile,
             ]
-    parts += [_reasons(result), source_of(result, f"results/{path.name}")]
+    parts += [start_up_text(result), _reasons(result), source_of(result, f"results/{path.name}")]
     picture = path.with_suffix(".png")
     if picture.exists():
         parts.append(f"![What methods cost: {result['title']}]({images}{picture.name})")

@@ -14,20 +14,19 @@ from leanbayes.bench.measuring import interleaved, peak_bytes
 from leanbayes.bench.predictions import contender_model, plain_pass, prediction
 from leanbayes.bench.profiling import profile
 from leanbayes.bench.setup import Setup
-from leanbayes.bench.steps import CAPTURED, EAGER, Step, contender_step, plain_step
+from leanbayes.bench.steps import CAPTURED, EAGER, Step, plain_step
 
 
 class NoMeasure(RuntimeError):
     """Something that cannot be measured on this device."""
 
 
-def step_figures(setup: Setup, contender: Contender, mode: str, plain: Step) -> dict[str, Any]:
-    """Time of a training step."""
-    step = contender_step(setup, contender, mode)
+def step_figures(setup: Setup, contender: Contender, mode: str, step: Step, plain: Step) -> dict[str, Any]:
+    """Time of a training step, and where it is captured, of its start."""
     check_step(step.run, step.model)
     functions = {"plain": plain.run, "contender": step.run}
     found = timing(interleaved(functions, setup.repeats, setup.device, setup.round_s), "contender", "plain")
-    return {"how": step.how(), **found, **verdict(found["ratio"], bound(setup, contender, mode, "step"))}
+    return {"how": step.how(), **found, **verdict(found["ratio"], bound(setup, contender, mode, "step")), **step.start}
 
 
 def prediction_figures(setup: Setup, contender: Contender, mode: str, samples: int, plain: Any) -> dict[str, Any]:
@@ -45,17 +44,18 @@ def prediction_figures(setup: Setup, contender: Contender, mode: str, samples: i
     return {"how": how, "drawn": outputs.shape[0], **found, **held}
 
 
-def memory_figures(setup: Setup, contender: Contender, mode: str, plain_bytes: int) -> dict[str, Any]:
-    """Peak memory of a training step with its network and optimiser."""
-    found = peak_bytes(lambda: contender_step(setup, contender, mode).run, setup.device)
+def memory_figures(
+    setup: Setup, contender: Contender, mode: str, build: Callable[[], Step], plain_bytes: int
+) -> dict[str, Any]:
+    """Peak memory of a training step, which is built for that, with its network and optimiser."""
+    found = peak_bytes(lambda: build().run, setup.device)
     ratio = found / plain_bytes
     held = verdict(ratio, bound(setup, contender, mode, "memory"))
     return {"bytes": found, "plain_bytes": plain_bytes, "ratio": ratio, **held}
 
 
-def profile_figures(setup: Setup, contender: Contender, mode: str, plain: dict[str, Any]) -> dict[str, Any]:
+def profile_figures(setup: Setup, step: Step, plain: dict[str, Any]) -> dict[str, Any]:
     """Where the time of a training step goes, beside that of the plain network."""
-    step = contender_step(setup, contender, mode)
     return beside(_profiled(setup, step), plain)
 
 
@@ -99,9 +99,11 @@ class Plain(Kept):
         """Peak memory of a training step."""
         if self.setup.device.type != "cuda":
             raise NoMeasure("peak memory is measured on a GPU only")
-        return self.keep(
-            ("bytes", mode), lambda: peak_bytes(lambda: plain_step(self.setup, mode).run, self.setup.device)
-        )
+        return self.keep(("bytes", mode), lambda: peak_bytes(lambda: self._new_step(mode).run, self.setup.device))
+
+    def _new_step(self, mode: str) -> Step:
+        """A step that is built now, kept where there is none so far."""
+        return plain_step(self.setup, mode) if ("step", mode) in self._made else self.step(mode)
 
     def profile(self, mode: str) -> dict[str, Any]:
         """Where the time of a training step goes."""
@@ -116,5 +118,5 @@ class Plain(Kept):
             return {"bytes": found, "plain_bytes": found, "ratio": 1.0}
         run = self.step(mode).run if samples is None else self.forward(mode, samples)
         times = interleaved({"plain": run, "again": run}, self.setup.repeats, self.setup.device, self.setup.round_s)
-        how = {} if samples is not None else {"how": self.step(mode).how()}
+        how = {} if samples is not None else {"how": self.step(mode).how(), **self.step(mode).start}
         return {**how, **timing(times, "again", "plain")}

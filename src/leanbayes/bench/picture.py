@@ -11,13 +11,16 @@ from typing import Any
 from leanbayes.bench.result import DONE
 from leanbayes.training.files import write_bytes
 
-_COLOURS = {"eager": "#9aa5b1", "captured": "#2563a8"}
-_BOUND, _PLAIN = "#c2571a", "#5b6773"
+_PEERS = "another library"
+_COLOURS = {"eager": "#9aa5b1", "captured": "#2563a8", _PEERS: "#c2571a"}
+_PLAIN = "#5b6773"
 _TITLES = {"step": "training step", "predict": "20-sample prediction", "memory": "peak memory of a step"}
 _AXES = {"samples": "samples S", "components": "components K", "rank": "rank", "width": "width", "batch": "batch"}
 _SAMPLES = 20
 # Factor and unit of what curves show.
 _UNITS = {"seconds": (1e3, "ms"), "bytes": (1e-6, "MB")}
+# Below this ratio of its ends a logarithmic axis has hardly a 1, 2 or 5.
+_SHORT = 5
 _DPI = 150
 _WIDE = 3.4
 
@@ -33,13 +36,14 @@ def draw(result: Mapping[str, Any], path: Path) -> bool:
     if not costs and not curves:
         return False
     rows = max((len(_names(result, part)) for part in costs), default=0)
-    heights = [0.22 * rows + 1.2] * bool(costs) + [2.8] * bool(curves) + [2.8] * bool(_memory(result, curves))
+    heights = [0.22 * rows + 1.4] * bool(costs) + [2.8] * bool(curves) + [2.8] * bool(_memory(result, curves))
     width = _WIDE * max(len(costs), len(curves), 2)
     canvas = Figure(figsize=(width, sum(heights)), dpi=_DPI, layout="constrained")
     grid = canvas.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     if costs:
-        for number, (axes, part) in enumerate(zip(grid[0].subplots(1, len(costs), squeeze=False)[0], costs)):
-            _draw_costs(axes, result, part, legend=number == 0)
+        for axes, part in zip(grid[0].subplots(1, len(costs), squeeze=False)[0], costs):
+            _draw_costs(axes, result, part)
+        _explain(grid[0], [row for part in costs for row in _bars(result, part)])
         grid[0].suptitle(f"{result['title']}, {result['device']}", fontsize=9)
     for figure, what in zip(grid[bool(costs) :], _UNITS):
         shown = curves if what == "seconds" else _memory(result, curves)
@@ -78,25 +82,37 @@ def _memory(result: Mapping[str, Any], axes: list[str]) -> list[str]:
     return [axis for axis in axes if any("bytes" in row for row in _points(result, axis))]
 
 
-def _draw_costs(axes: Any, result: Mapping[str, Any], part: str, legend: bool) -> None:
-    """Ratios to the plain network, one line per contender; a tick where a bound is stated."""
+def _way(row: Mapping[str, Any]) -> str:
+    """How it ran; a peer runs in one way only, whichever way ours runs beside it."""
+    return _PEERS if "package" in row else row["mode"]
+
+
+def _draw_costs(axes: Any, result: Mapping[str, Any], part: str) -> None:
+    """Ratios to the plain network, one line per contender; a tick of the same colour where a bound is stated."""
     names = _names(result, part)
-    for mode, colour in _COLOURS.items():
-        rows = [row for row in _bars(result, part) if row["mode"] == mode]
-        # A peer runs in one way only, whichever way ours runs beside it.
-        places = [names.index(row["contender"]) for row in rows]
-        axes.plot([row["ratio"] for row in rows], places, "o", color=colour, ms=4, label=mode)
-        for row, place in zip(rows, places):
-            if "at_most" in row:
-                axes.plot([row["at_most"]] * 2, [place - 0.35, place + 0.35], color=_BOUND, lw=1)
+    rows = {(row["contender"], _way(row)): row for row in _bars(result, part)}
+    for (name, way), row in rows.items():
+        place, colour = names.index(name), _COLOURS[way]
+        axes.plot(row["ratio"], place, "o", color=colour, ms=4)
+        if "at_most" in row:
+            axes.plot([row["at_most"]] * 2, [place - 0.35, place + 0.35], color=colour, lw=1)
     axes.axvline(1.0, color=_PLAIN, lw=0.8, ls=":")
     axes.set(xscale="log", yticks=range(len(names)), ylim=(len(names) - 0.5, -0.5))
     axes.set_xlabel("times the plain network", fontsize=8)
     _plain_numbers(axes.xaxis)
     axes.set_yticklabels(names, fontsize=7)
     axes.set_title(_TITLES[part], loc="left", fontsize=8)
-    if legend:
-        axes.legend(fontsize=7, frameon=False)
+
+
+def _explain(figure: Any, rows: list[Mapping[str, Any]]) -> None:
+    """What the colours mean of those that are there, below all charts."""
+    from matplotlib.lines import Line2D
+
+    ways = [way for way in _COLOURS if way in map(_way, rows)]
+    entries = [Line2D([], [], color=_COLOURS[way], marker="o", ls="", ms=4, label=way) for way in ways]
+    if any("at_most" in row for row in rows):
+        entries.append(Line2D([], [], color=_PLAIN, marker="|", ls="", ms=8, label="at most"))
+    figure.legend(handles=entries, loc="outside lower center", ncols=len(entries), fontsize=7, frameon=False)
 
 
 def _draw_curves(axes: Any, result: Mapping[str, Any], axis: str, what: str, legend: bool) -> None:
@@ -122,10 +138,13 @@ def _draw_curves(axes: Any, result: Mapping[str, Any], axis: str, what: str, leg
 
 
 def _plain_numbers(axis: Any) -> None:
-    """Ticks of a logarithmic axis at 1, 2 and 5, written as plain numbers."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+    """Ticks of a logarithmic axis at 1, 2 and 5, or at even steps where it is short, written as plain numbers."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(
+        MaxNLocator(5, steps=[1, 2, 5, 10]) if high < _SHORT * low else LogLocator(subs=(1.0, 2.0, 5.0))
+    )
     axis.set_major_formatter("{x:g}")
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_minor_locator(NullLocator())
     axis.set_tick_params(labelsize=7)

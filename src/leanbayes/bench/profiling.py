@@ -15,6 +15,10 @@ STEPS = 5
 # all that it does, and so comes first.
 KINDS = {
     "fused by the compiler": r"^triton",
+    "kernels of leanbayes": (
+        r"^(_(draw|tied|free)_\w+|_kernel|_sum|_choose|_choice_slopes|finish_factors"
+        r"|row_sums|channel_moments|apply_norm|gradient_(sums|of_norm|of_input))$"
+    ),
     "convolutions": r"conv|fprop|dgrad|wgrad|implicit|winograd|nchwtonhwc|nhwctonchw",
     "products": r"gemm|nvjet|cutlass|splitk|gemv|addmm|::b?mm|linear",
     "random numbers": r"philox|curand|normal_|rand|distribution|bernoulli|uniform",

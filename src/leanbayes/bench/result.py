@@ -13,6 +13,8 @@ DONE, SKIPPED, FAILED = "done", "skipped", "failed"
 _KEY = ("contender", "mode", "part", "samples", "axis", "value")
 # What has to be the same for rows to stand in one file; the day may be another.
 _SAME = ("id", "device", "settings")
+# What rows of an earlier run keep of its header, where that of the later one says something else.
+MADE = ("command", "date", "versions")
 
 
 class OtherRun(ValueError):
@@ -64,7 +66,9 @@ class ResultFile:
                     f"{path} holds rows of another {name} ({before.get(name)} and not {self.header[name]}); "
                     "measure into another folder"
                 )
-        self._rows = {key(row): row for row in before["rows"]}
+        earlier, now = ({name: header.get(name) for name in MADE} for header in (before, self.header))
+        made = {} if earlier == now else {"made": earlier}
+        self._rows = {key(row): made | row for row in before["rows"]}
 
 
 def read(path: Path) -> dict[str, Any]:

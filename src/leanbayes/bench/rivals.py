@@ -77,7 +77,7 @@ def peer_figures(
         functions["peer"] = _prediction(setup, adapter, samples)
     times = interleaved(functions, setup.repeats, setup.device, setup.round_s)
     compared = against_ours(times, "peer", "ours")
-    least = peer_bound(setup, peer)
+    least = peer_bound(setup, peer, mode)
     held = {} if least is None else {"at_least": least, "holds": compared["over_ours"] >= least}
     return common | timing(times, "peer", "plain") | compared | held
 

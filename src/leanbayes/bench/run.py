@@ -18,14 +18,22 @@ from leanbayes.bench.contenders import Contender, contenders
 from leanbayes.bench.gate import GateFailed, check_contender
 from leanbayes.bench.measuring import HEAP, free
 from leanbayes.bench.networks import Network, network
-from leanbayes.bench.pairs import NoMeasure, Plain, memory_figures, prediction_figures, profile_figures, step_figures
+from leanbayes.bench.pairs import (
+    Kept,
+    NoMeasure,
+    Plain,
+    memory_figures,
+    prediction_figures,
+    profile_figures,
+    step_figures,
+)
 from leanbayes.bench.peers import PEERS, NotInstalled, Peer, version
 from leanbayes.bench.predictions import SAMPLES
 from leanbayes.bench.result import DONE, FAILED, SKIPPED, ResultFile
 from leanbayes.bench.rivals import Ours, check, make_peer, peer_figures
 from leanbayes.bench.scaling import points
 from leanbayes.bench.setup import Precision, Setup
-from leanbayes.bench.steps import EAGER
+from leanbayes.bench.steps import EAGER, contender_step
 
 PLAIN = "plain"
 _ROUND_S = {"cuda": 0.1, "cpu": 0.01}
@@ -129,7 +137,9 @@ class _Run:
         self.file = file
         self.watch = watch
         self.plain = Plain(setup)
-        self.parts = [part for part in plan.parts if part in setup.network.parts]
+        # Memory is that of a step which is built then; as capturing takes a while, that one is also timed afterwards.
+        first = sorted(plan.parts, key=lambda part: part != "memory")
+        self.parts = [part for part in first if part in setup.network.parts]
 
     def all(self) -> None:
         """Plain network, contenders, peers, curves."""
@@ -152,21 +162,23 @@ class _Run:
             return
         refusal = self._gate(lambda: one.convert(self.setup.net()), lambda: check_contender(self.setup, one))
         size = {} if refusal else {"parameters": _count(one.convert(self.setup.net())), "call": one.call}
+        built = Kept(self.setup)
         for wanted in missing:
             if refusal:
                 self._add(wanted | refusal)
             else:
-                self._measure(wanted | size, partial(self._figures, one, **_without_name(wanted)))
+                self._measure(wanted | size, partial(self._figures, one, built, **_without_name(wanted)))
 
-    def _figures(self, one: Contender, mode: str, part: str, samples: int | None) -> dict[str, Any]:
+    def _figures(self, one: Contender, built: Kept, mode: str, part: str, samples: int | None) -> dict[str, Any]:
+        step = partial(built.keep, (mode,), lambda: contender_step(self.setup, one, mode))
+        if part == "memory":
+            return memory_figures(self.setup, one, mode, step, self.plain.bytes(mode))
         if part == "step":
-            return step_figures(self.setup, one, mode, self.plain.step(mode))
-        if part == "predict":
-            assert samples is not None
-            return prediction_figures(self.setup, one, mode, samples, self.plain.forward(mode, samples))
+            return step_figures(self.setup, one, mode, step(), self.plain.step(mode))
         if part == "profile":
-            return profile_figures(self.setup, one, mode, self.plain.profile(mode))
-        return memory_figures(self.setup, one, mode, self.plain.bytes(mode))
+            return profile_figures(self.setup, step(), self.plain.profile(mode))
+        assert samples is not None
+        return prediction_figures(self.setup, one, mode, samples, self.plain.forward(mode, samples))
 
     def _peer(self, peer: Peer, ours: Ours) -> None:
         missing = self._missing(peer.name)

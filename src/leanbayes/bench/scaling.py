@@ -44,12 +44,13 @@ class Point:
             forward = plain.forward(mode, self.value)
             found = prediction_figures(self.setup, self.contender, mode, self.value, forward)
         else:
-            found = step_figures(self.setup, self.contender, mode, plain.step(mode))
+            step = contender_step(self.setup, self.contender, mode)
+            found = step_figures(self.setup, self.contender, mode, step, plain.step(mode))
         if self.setup.device.type == "cuda":
             del plain
             found |= {"bytes": self._bytes(mode, self._contender), "plain_bytes": self._bytes(mode, self._plain)}
         # Bounds are stated for the settings of the table, not for every point of a curve.
-        return {name: value for name, value in found.items() if name not in ("at_most", "holds")}
+        return {name: value for name, value in found.items() if not name.endswith(("at_most", "holds"))}
 
     def _bytes(self, mode: str, build: Callable[[str], Callable[[], object]]) -> int:
         return peak_bytes(lambda: build(mode), self.setup.device)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leanbayes.bench.capturing import captured_step
+from leanbayes.bench.capturing import captured_step, start_up
 from leanbayes.bench.contenders import Contender
 from leanbayes.bench.setup import DATASET_SIZE, Setup
 from leanbayes.objectives import ELBO
@@ -27,11 +28,13 @@ class Step:
         run: Trains on the batch; returns the loss.
         model: What is trained.
         how: Says in words how it runs; to be asked after the first run, which may compile.
+        start: Of a captured step, what its first calls took, see `start_up`.
     """
 
     run: Callable[[], Tensor]
     model: nn.Module
     how: Callable[[], str] = lambda: EAGER
+    start: Mapping[str, Any] = field(default_factory=dict)
 
 
 def plain_step(setup: Setup, mode: str, net: nn.Module | None = None) -> Step:
@@ -76,7 +79,8 @@ def hand_written_step(setup: Setup, model: nn.Module, loss_of: Callable[[Tensor,
 def _captured(setup: Setup, model: nn.Module, elbo: ELBO) -> Step:
     step = captured_step(setup, elbo, _optimizer(model))
     x, y = setup.examples(setup.batch)
-    return Step(lambda: step(x, y).loss, model, lambda: str(step.how))
+    run = lambda: step(x, y).loss  # noqa: E731
+    return Step(run, model, lambda: str(step.how), start_up(setup, run))
 
 
 def _optimizer(model: nn.Module) -> torch.optim.Optimizer:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from leanbayes.bench.result import DONE, FAILED
+from leanbayes.bench.contenders import CONTENDERS
+from leanbayes.bench.result import DONE, FAILED, MADE
 
 PLAIN = "plain"
 _WORDS = {"step": "step", "predict": "prediction", "memory": "memory of a step", "profile": "work of a step"}
@@ -43,6 +44,8 @@ def line_of(row: Row) -> str:
     for name, words in (("at_most", "at most"), ("at_least", "at least")):
         if name in row:
             text += f" ({words} {row[name]:.2f}: {'yes' if row['holds'] else 'no'})"
+    if "startup_s" in row:
+        text += f", first after {row['startup_s']:.0f} s{' (compiled before)' if row['startup_cached'] else ''}"
     return text
 
 
@@ -54,11 +57,11 @@ def _what(row: Row) -> str:
 
 def figures_of(result: Mapping[str, Any]) -> Iterator[str]:
     """Lines that sum a result up: how many bounds hold, and which do not."""
-    judged = [row for row in result["rows"] if "holds" in row]
-    if judged:
-        held = sum(row["holds"] for row in judged)
-        yield f"{held} of {len(judged)} stated bounds hold"
-    yield from (f"not: {line_of(row)}" for row in judged if not row["holds"])
+    stated = [row for row in result["rows"] if "holds" in row]
+    if stated:
+        held = sum(row["holds"] for row in stated)
+        yield f"{held} of {len(stated)} stated bounds hold"
+    yield from (f"not: {line_of(row)}" for row in stated if not row["holds"])
     yield from (line_of(row) for row in result["rows"] if row["status"] == FAILED)
 
 
@@ -73,9 +76,9 @@ def contender_table(
         only: The columns to show, each a part, a mode and a number of samples; all where None.
     """
     ours = [row for row in result["rows"] if "package" not in row and row["part"] not in _APART]
-    shown = [name for name in dict.fromkeys(row["contender"] for row in ours) if name != PLAIN]
-    if names is not None:
-        shown = [name for name in names if name in shown]
+    # Several runs may have added them in any order.
+    measured = sorted({row["contender"] for row in ours} - {PLAIN}, key=_place)
+    shown = measured if names is None else [name for name in names if name in measured]
     columns = {key: title for key, title in _columns(ours).items() if only is None or key in only}
     found = {(row["contender"], *_column(row)): row for row in ours}
     lines = [f"| method | parameters | {' | '.join(columns.values())} |", "|---|" + "---:|" * (len(columns) + 1)]
@@ -93,17 +96,41 @@ def contender_table(
     return "\n".join(lines)
 
 
+def _place(name: str) -> tuple[int, str]:
+    known = list(CONTENDERS)
+    return known.index(name) if name in known else len(known), name
+
+
+def start_up_text(result: Mapping[str, Any]) -> str:
+    """Seconds until captured steps run at their speed, of what was compiled from scratch; empty where nothing was."""
+    rows = [row for row in result["rows"] if row["status"] == DONE and not row.get("startup_cached", True)]
+    if not rows:
+        return ""
+    limit = next((f", at most {row['startup_at_most']:.0f}" for row in rows if "startup_at_most" in row), "")
+    texts = []
+    for row in sorted(rows, key=lambda row: _place(row["contender"])):
+        held = row.get("startup_holds", True)
+        seconds = f"{row['startup_s']:.0f}"
+        texts.append(f"`{row['contender']}` {seconds if held else f'**{seconds}**'}")
+    return f"Seconds until captured steps run, compiling included{limit}: {', '.join(texts)}."
+
+
 def profile_table(result: Mapping[str, Any], mode: str) -> str:
     """What the device works on in a step, in ms: of the plain network, and how much more of each kind in a method.
 
-    Empty where nothing was profiled in that mode.
+    Where bounds are stated, of the methods that miss theirs. Empty where none of these was profiled in that mode.
 
     Args:
         result: The content of a result file.
         mode: "eager" or "captured".
     """
     rows = [row for row in result["rows"] if (row["part"], row["mode"]) == ("profile", mode) and row["status"] == DONE]
-    if not rows:
+    stated = [row for row in result["rows"] if (row["part"], row["mode"]) == ("step", mode) and "at_most" in row]
+    if stated:
+        missed = {PLAIN, *(row["contender"] for row in stated if not row["holds"])}
+        rows = [row for row in rows if row["contender"] in missed]
+    rows.sort(key=lambda row: (row["contender"] != PLAIN, _place(row["contender"])))
+    if all(row["contender"] == PLAIN for row in rows):
         return ""
     kinds = list(dict.fromkeys(kind for row in rows for kind in row["kinds"]))
     lines = [f"| | {' | '.join(kinds)} | all work | waiting | launches |", "|---|" + "---:|" * (len(kinds) + 3)]
@@ -149,13 +176,31 @@ def peer_table(result: Mapping[str, Any]) -> str:
 
 def source_of(result: Mapping[str, Any], path: str) -> str:
     """How a result was made."""
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     sizes = result["settings"]
     return (
         f"{result['title']}, steps of {sizes['batch']} and predictions of {sizes['rows']} rows, precision "
-        f"{sizes['precision']}; medians of {sizes['repeats']} rounds. `{result['command']}`, {result['date']}, "
-        f"{result['device']}, {versions}. Source: `{path}`."
+        f"{sizes['precision']}; medians of {sizes['repeats']} rounds. {_made(result)}. Source: `{path}`."
     )
+
+
+def _made(result: Mapping[str, Any]) -> str:
+    """The commands that rows come from, each with its day, and the machine; versions once where all have the same."""
+    now = {name: result.get(name) for name in MADE}
+    runs = []
+    for row in result["rows"]:
+        if (made := row.get("made", now)) not in runs:
+            runs.append(made)
+    known = [_versions(run) for run in runs or [now]]
+    same = len(set(known)) == 1
+    texts = [
+        f"`{run['command']}`, {run['date']}" + ("" if same else f" ({versions})")
+        for run, versions in zip(runs or [now], known)
+    ]
+    return f"{'; '.join(texts)}, {result['device']}" + (f", {known[0]}" if same else "")
+
+
+def _versions(run: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in run["versions"].items())
 
 
 def _column(row: Row) -> Column:
