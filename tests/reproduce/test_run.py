@@ -130,6 +130,18 @@ def write_name(run, name, seed):
 class TestUnits:
     PIECES = {f"piece{number}": (number,) for number in range(3)}
 
+    def test_some_are_done_alone_and_last(self, make_run):
+        pieces = {name: (k,) for k, name in enumerate(("time", "a", "b"))}
+        found = make_run(workers=2).units(write_process, pieces, alone=["time"])
+        assert list(found) == ["time", "a", "b"] and found["time"]["process"] == os.getpid()
+        assert os.getpid() not in (found["a"]["process"], found["b"]["process"])
+
+    def test_what_is_alone_comes_last_in_one_process_too(self, make_run):
+        done = []
+        pieces = {"time": ("time",), "a": ("a",)}
+        make_run().units(lambda run, name: done.append(name), pieces, alone=["time"])
+        assert done == ["a", "time"]
+
     def test_one_process_does_them_itself(self, make_run):
         found = make_run().units(write_process, self.PIECES)
         assert [one["number"] for one in found.values()] == [0, 1, 2]
