@@ -34,6 +34,7 @@ from leanbayes.training.errors import FolderInUse, OutputError
 from leanbayes.training.files import claim, prepare_folder
 from leanbayes.training.seeds import derive
 
+OWN_FOLDER = "."
 _CONFIG = "config.json"
 _EXAMPLES = "examples"
 # Of a configuration, what does not decide which model comes out.
@@ -142,7 +143,7 @@ class Run:
         """A data set by name, read once: the real one, or a generated one in a smoke run that was given no data.
 
         Args:
-            name: As in `leanbayes.data.load`.
+            name: As in `leanbayes.data.load`; `OWN_FOLDER` for the data folder itself, a tree of image folders.
             rows: Size of the generated set, as its writer takes it.
             **options: Of the reader, such as ``valid`` or ``normalise``.
 
@@ -156,7 +157,9 @@ class Run:
             if self.generated:
                 found = generate.dataset(name, rows=rows, **options)
             else:
-                found = load(name, self.data, **options, **self._fetch)
+                # Where it lies is no part of the name: work that was done on it may be used on another machine.
+                source = str(self.data) if name == OWN_FOLDER else name
+                found = load(source, self.data, **options, **self._fetch)
                 self._fingerprints[key] = of_dataset(found)
             self._loaded[key] = found
         return self._loaded[key]

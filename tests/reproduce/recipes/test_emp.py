@@ -128,6 +128,15 @@ def test_imagenet_rows_run_on_a_generated_tree_of_20_classes(tmp_path, monkeypat
     assert len(_emp_imagenet.images(one).class_names) == 20
 
 
+def test_corrupted_images_are_scaled_as_clean_ones(tmp_path):
+    one = run(tmp_path, "emp-imagenet-c", **_emp_imagenet.PRESETS["smoke"])
+    data = _emp_imagenet.images(one)
+    x, _ = next(_emp_imagenet.batches(data))
+    shown = _emp_imagenet.corrupted(one, x, "jpeg_compression", 1, 0)
+    # What JPEG at its mildest changes is small beside the spread of the pixels, which is 1.
+    assert (data.normalisation(shown) - data.normalisation(x)).abs().mean() < 0.5
+
+
 def test_imagenet_rows_ask_for_images(tmp_path):
     one = Run("emp-imagenet", "short", _emp_imagenet.PRESETS["short"], (0,), tmp_path, progress=False)
     with pytest.raises(FileNotFoundError, match="--data FOLDER"):
