@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ import torch
 
 from leanbayes.data import generate
 from leanbayes.reproduce import LegOver, PartDone
+from leanbayes.reproduce.run import OWN_FOLDER
 from leanbayes.training import OutputError, TrainConfig
 from tests.reproduce.conftest import examples, network
 from tests.training.problems import assert_same, weights, without_times
@@ -60,6 +62,16 @@ class TestUnit:
         done = []
         assert count(folders_of_mnist()) == count(folders_of_mnist(compressed=True)) == 20
         assert len(done) == 1
+
+    def test_is_not_done_again_where_the_same_tree_of_images_lies_elsewhere(self, make_run, tmp_path):
+        def count(folder):
+            run = make_run(data=folder)
+            return run.unit("a", lambda: done.append(folder) or len(run.load(OWN_FOLDER, size=8, valid=0).test))
+
+        done = []
+        generate.write_image_folder(tmp_path / "one")
+        shutil.copytree(tmp_path / "one", tmp_path / "other")
+        assert count(tmp_path / "one") == count(tmp_path / "other") and done == [tmp_path / "one"]
 
     def test_asks_for_its_data_when_it_is_done(self, make_run, folders_of_mnist, tmp_path):
         run = make_run(data=folders_of_mnist())
@@ -129,6 +141,18 @@ def write_name(run, name, seed):
 
 class TestUnits:
     PIECES = {f"piece{number}": (number,) for number in range(3)}
+
+    def test_some_are_done_alone_and_last(self, make_run):
+        pieces = {name: (k,) for k, name in enumerate(("time", "a", "b"))}
+        found = make_run(workers=2).units(write_process, pieces, alone=["time"])
+        assert list(found) == ["time", "a", "b"] and found["time"]["process"] == os.getpid()
+        assert os.getpid() not in (found["a"]["process"], found["b"]["process"])
+
+    def test_what_is_alone_comes_last_in_one_process_too(self, make_run):
+        done = []
+        pieces = {"time": ("time",), "a": ("a",)}
+        make_run().units(lambda run, name: done.append(name), pieces, alone=["time"])
+        assert done == ["a", "time"]
 
     def test_one_process_does_them_itself(self, make_run):
         found = make_run().units(write_process, self.PIECES)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from torch import nn
 
@@ -35,12 +36,14 @@ class Contender:
         tile: Whether a training step runs every component on the batch; else each example draws one, so that the
             rows are those of the plain network.
         mean_is_plain: Whether the network at the posterior means is the plain one.
+        options: More for `bayesianize`, such as ``where``.
     """
 
     name: str
     method: Method
     tile: bool = True
     mean_is_plain: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def estimator(self) -> str | None:
@@ -62,7 +65,7 @@ class Contender:
 
     def convert(self, net: nn.Module) -> nn.Module:
         """A plain network with this method's distributions; use the returned one."""
-        return bayesianize(net, self.method)
+        return bayesianize(net, self.method, **self.options)
 
 
 def _with_estimators(name: str, method: Method, mean_is_plain: bool) -> list[Contender]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -119,3 +120,14 @@ def free(device: torch.device) -> None:
         gc.collect()
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def settled(device: torch.device) -> Iterator[None]:
+    """Convolutions choose their algorithm by trial, as trainings on a GPU do; the setting is restored."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = device.type == "cuda"
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from leanbayes._machine import device_name, versions
 from leanbayes.bench.contenders import Contender, contenders
 from leanbayes.bench.gate import GateFailed, check_contender
-from leanbayes.bench.measuring import HEAP, free
+from leanbayes.bench.measuring import HEAP, free, settled
 from leanbayes.bench.networks import Network, network
 from leanbayes.bench.pairs import (
     Kept,
@@ -125,7 +124,7 @@ def bench(
     path = None if out is None else Path(out) / file_name(name, plan.device, plan.precision)
     file = ResultFile(path, _header(setup, command), resume)
     run = _Run(setup, plan, file, watch or (lambda row: None))
-    with _settled(setup.device):
+    with settled(setup.device):
         run.all()
     return file.to_json()
 
@@ -288,14 +287,3 @@ def _header(setup: Setup, command: str) -> dict[str, Any]:
         "heap": {name: os.environ[name] for name in HEAP if name in os.environ},
         "plain_parameters": _count(setup.net()),
     }
-
-
-@contextlib.contextmanager
-def _settled(device: torch.device) -> Iterator[None]:
-    """Convolutions choose their algorithm by trial, as trainings on a GPU do; the setting is restored."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = device.type == "cuda"
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before

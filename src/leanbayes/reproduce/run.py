@@ -9,7 +9,7 @@ import fnmatch
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from leanbayes.training.errors import FolderInUse, OutputError
 from leanbayes.training.files import claim, prepare_folder
 from leanbayes.training.seeds import derive
 
+OWN_FOLDER = "."
 _CONFIG = "config.json"
 _EXAMPLES = "examples"
 # Of a configuration, what does not decide which model comes out.
@@ -142,7 +143,7 @@ class Run:
         """A data set by name, read once: the real one, or a generated one in a smoke run that was given no data.
 
         Args:
-            name: As in `leanbayes.data.load`.
+            name: As in `leanbayes.data.load`; `OWN_FOLDER` for the data folder itself, a tree of image folders.
             rows: Size of the generated set, as its writer takes it.
             **options: Of the reader, such as ``valid`` or ``normalise``.
 
@@ -156,7 +157,9 @@ class Run:
             if self.generated:
                 found = generate.dataset(name, rows=rows, **options)
             else:
-                found = load(name, self.data, **options, **self._fetch)
+                # Where it lies is no part of the name: work that was done on it may be used on another machine.
+                source = str(self.data) if name == OWN_FOLDER else name
+                found = load(source, self.data, **options, **self._fetch)
                 self._fingerprints[key] = of_dataset(found)
             self._loaded[key] = found
         return self._loaded[key]
@@ -257,12 +260,15 @@ class Run:
     def _about(self) -> dict[str, Any]:
         return {"settings": as_json(self.settings), "data": self._source}
 
-    def units(self, work: Callable[..., Any], pieces: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    def units(
+        self, work: Callable[..., Any], pieces: Mapping[str, tuple[Any, ...]], *, alone: Collection[str] = ()
+    ) -> dict[str, Any]:
         """The results of many pieces of work, each a `unit` of its own; done by several processes where there are.
 
         Args:
             work: ``work(run, *arguments)`` does one, and returns plain values; a function of a module.
             pieces: The arguments by the name of the piece.
+            alone: Names of pieces that no other may run beside, such as timings; they come after the others.
 
         Returns:
             The results by name.
@@ -277,13 +283,19 @@ class Run:
                 raise ValueError(
                     f"no piece of work is named like {', '.join(self.only)}; there are {', '.join(pieces)}"
                 )
-            self.units(work, wanted)
+            self.units(work, wanted, alone=alone)
             raise PartDone(self.id, open_ones)
         if self.workers > 1:
-            todo = [_Piece(self, name, work, arguments) for name, arguments in pieces.items() if not self._done(name)]
+            todo = [
+                _Piece(self, name, work, arguments)
+                for name, arguments in pieces.items()
+                if name not in alone and not self._done(name)
+            ]
             self._computed.update(piece.name for piece in todo)
             in_processes(_do_piece, todo, self.workers, self._before_piece)
-        return {name: self.unit(name, lambda a=arguments: work(self, *a)) for name, arguments in pieces.items()}
+        order = sorted(pieces, key=lambda name: name in alone)
+        found = {name: self.unit(name, lambda a=pieces[name]: work(self, *a)) for name in order}
+        return {name: found[name] for name in pieces}
 
     def _before_piece(self) -> None:
         self.check_time()

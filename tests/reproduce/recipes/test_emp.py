@@ -8,7 +8,8 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes.data import generate, tiny_imagenet
-from leanbayes.reproduce.recipes import _emp_imagenet, emp_ablation, emp_params, emp_theorem
+from leanbayes.reproduce import PartDone
+from leanbayes.reproduce.recipes import _emp_imagenet, emp_ablation, emp_cifar100, emp_params, emp_theorem
 from leanbayes.reproduce.recipes import _emp_networks as emp
 from leanbayes.reproduce.run import Run
 
@@ -42,6 +43,31 @@ def test_all_networks_predict_as_they_should(name, tmp_path):
     outputs = emp.predictions(run(tmp_path), model, torch.randn(251, 3, 32, 32))
     assert outputs.shape == (1 if name == "vanilla" else 4, 251, 100)
     assert name == "vanilla" or (outputs[0] - outputs[1]).abs().max() > 0
+
+
+@pytest.mark.parametrize("name", ["emp", "ecmp-norms"])
+def test_steps_are_timed_beside_the_plain_network(name, tmp_path):
+    found = emp.step_time(run(tmp_path), name)
+    assert found["how"] == "eager" and found["ratio"] == found["seconds"] / found["plain_seconds"]
+
+
+def test_times_judge_the_steps(tmp_path, monkeypatch):
+    ratios = {"emp": 1.05, "emp-norms": 1.01, "ecmp": 1.2, "ecmp-norms": 1.02}
+    monkeypatch.setattr(emp, "step_time", lambda run, name: {"ratio": ratios[name]})
+    outcome = emp_cifar100.measure(run(tmp_path))
+    rows = {row.name: row.measured for row in outcome.rows if row.metric == "time of a step over that of vanilla"}
+    assert rows == {"EMP": [1.05], "EMP (norms)": [1.01], "ECMP": [1.2], "ECMP (norms)": [1.02]}
+    held = {check.text: check.holds for check in outcome.checks if "time of a step" in check.text}
+    assert list(held.values()) == [True, False]
+    assert not any("seconds" in row.metric for row in outcome.rows)
+
+
+def test_times_are_pieces_of_their_own(tmp_path):
+    one = run(tmp_path)
+    one.only = ("time-emp",)
+    with pytest.raises(PartDone) as part:
+        emp_cifar100.measure(one)
+    assert {"emp-seed0", "time-ecmp"} <= set(part.value.open) and "time-emp" not in part.value.open
 
 
 def test_ablated_networks_lack_what_they_should():
@@ -100,6 +126,15 @@ def test_imagenet_rows_run_on_a_generated_tree_of_20_classes(tmp_path, monkeypat
     assert set(errors["vanilla"][0]["corrupted"]) == {"gaussian_noise", "contrast"}
     assert any(_emp_imagenet.NOT_IMAGENET in note for note in one.notes)
     assert len(_emp_imagenet.images(one).class_names) == 20
+
+
+def test_corrupted_images_are_scaled_as_clean_ones(tmp_path):
+    one = run(tmp_path, "emp-imagenet-c", **_emp_imagenet.PRESETS["smoke"])
+    data = _emp_imagenet.images(one)
+    x, _ = next(_emp_imagenet.batches(data))
+    shown = _emp_imagenet.corrupted(one, x, "jpeg_compression", 1, 0)
+    # What JPEG at its mildest changes is small beside the spread of the pixels, which is 1.
+    assert (data.normalisation(shown) - data.normalisation(x)).abs().mean() < 0.5
 
 
 def test_imagenet_rows_ask_for_images(tmp_path):

@@ -112,13 +112,18 @@ def patched(run: Run, way: Tuning, seed: int) -> nn.Module:
 
 
 def tuned(run: Run, way: Tuning, seed: int) -> tuple[nn.Module, float]:
-    """The trained network with patches that were tuned alone, and the seconds that this took."""
+    """The trained network with patches that were tuned alone, and the time that this took over that of its training.
+
+    Both were done in one work folder, hence on one machine.
+    """
     s = run.settings
+    _, whole = trained(run, seed)
     data, _ = _held_out(run)
     if way.known:
         x, y = images(run).ready("train")
         data = x[: s["tuned_on"]], y[: s["tuned_on"]]
-    return _train(run, f"tuned-{way}", seed, lambda: patched(run, way, seed), data, s["passes"], way.rate)
+    model, seconds = _train(run, f"tuned-{way}", seed, lambda: patched(run, way, seed), data, s["passes"], way.rate)
+    return model, seconds / whole
 
 
 def _network(run: Run) -> nn.Module:
@@ -160,12 +165,14 @@ def _train(
 
 def choice_scores(run: Run, way: Tuning | None, seed: int) -> dict[str, Any]:
     """How a network, tuned in some way or as trained, predicts the held-out images that none is tuned on."""
-    model, seconds = trained(run, seed) if way is None else tuned(run, way, seed)
+    model, share = trained(run, seed)[0], 1.0
+    if way is not None:
+        model, share = tuned(run, way, seed)
     _, (x, y) = _held_out(run)
     with SeededRandom(derive(seed, "choice")):
         outputs = emp.Predictor(run, model, run.settings["samples"], capture=False)(x)
     probs = outputs.float().softmax(-1).mean(0).cpu()
-    return emp.quality(probs, y) | {"right": (probs.argmax(-1) == y).long().tolist(), "seconds": seconds}
+    return emp.quality(probs, y) | {"right": (probs.argmax(-1) == y).long().tolist(), "share": share}
 
 
 def trained_scores(run: Run, seed: int) -> dict[str, Any]:
@@ -181,10 +188,10 @@ def patched_scores(run: Run, way: Tuning, seed: int) -> dict[str, Any]:
 
 def tuned_scores(run: Run, way: Tuning, seed: int) -> dict[str, Any]:
     """Test scores of a network with tuned patches, also at the temperature of images that they were not tuned on."""
-    model, seconds = tuned(run, way, seed)
+    model, share = tuned(run, way, seed)
     if way.copies == 1:  # draws nothing
         model = lb.point_estimate(model).eval()
-    return _scores(run, model, _held_out(run)[1], seed) | {"seconds": seconds}
+    return _scores(run, model, _held_out(run)[1], seed) | {"share": share}
 
 
 def scratch_scores(run: Run, method: str, seed: int) -> dict[str, Any]:

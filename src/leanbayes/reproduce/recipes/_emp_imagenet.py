@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-import leanbayes as lb
 from leanbayes import corruptions
 from leanbayes._sampling import SeededRandom
 from leanbayes.data import Dataset, augment, generate, load
 from leanbayes.models import create
 from leanbayes.reproduce.recipes import _emp_networks as emp
-from leanbayes.reproduce.run import Run
+from leanbayes.reproduce.run import OWN_FOLDER, Run
 from leanbayes.training import TrainConfig
 from leanbayes.training.seeds import derive
 
@@ -50,7 +50,7 @@ def images(run: Run) -> Dataset:
     """The tree of image folders that the run was given; a generated one in a smoke run without data."""
     options: dict[str, Any] = {"size": run.settings["size"], "valid": 0}
     if run.data is not None and not run.generated:
-        found = run.load(str(run.data.expanduser()), **options)
+        found = run.load(OWN_FOLDER, **options)
         if len(found.class_names) != 1000:
             run.note(NOT_IMAGENET)
         return found
@@ -100,8 +100,9 @@ def trained(run: Run, name: str, seed: int) -> nn.Module:
 def clean_scores(run: Run, name: str, seed: int) -> dict[str, Any]:
     """Accuracy and calibration of one network on the test images."""
     model, data = trained(run, name, seed), images(run)
+    predict = emp.Predictor(run, model, run.settings["samples"], capture=False)
     with SeededRandom(derive(seed, "clean")):
-        probs = torch.cat([predicted(run, model, data, x, run.settings["samples"]) for x, _ in batches(data)])
+        probs = torch.cat([probabilities(predict, data, x) for x, _ in batches(data)])
     y = data.test.y.to(probs.device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return {**emp.quality(probs, y), "curve": emp.calibration_curve(probs, y), "parameters": parameters}
@@ -110,21 +111,23 @@ def clean_scores(run: Run, name: str, seed: int) -> dict[str, Any]:
 def errors(run: Run, name: str, seed: int) -> dict[str, Any]:
     """Errors of one network on clean images and on every corruption at every severity."""
     model, data = trained(run, name, seed), images(run)
-    s = run.settings
-    found: dict[str, Any] = {"clean": _error(run, model, data, None, 0, seed), "corrupted": {}}
-    for kind in s["corruptions"] or corruptions.NAMES:
-        found["corrupted"][kind] = [_error(run, model, data, kind, level, seed) for level in s["severities"]]
-    return found
+    kinds, levels = run.settings["corruptions"] or corruptions.NAMES, run.settings["severities"]
+    wrong: dict[tuple[str | None, int], int] = dict.fromkeys([(None, 0), *itertools.product(kinds, levels)], 0)
+    # One network for all of them, so that capturing it pays.
+    predict = emp.Predictor(run, model, run.settings["corrupted_samples"])
+    for number, (x, y) in enumerate(batches(data)):
+        for kind, severity in wrong:
+            with SeededRandom(derive(seed, f"{kind}-{severity}-{number}")):
+                shown = x if kind is None else corrupted(run, x, kind, severity, number)
+                probs = probabilities(predict, data, shown)
+            wrong[kind, severity] += int((probs.argmax(-1) != y.to(probs.device)).sum())
+    share = {place: count / len(data.test) for place, count in wrong.items()}
+    return {"clean": share[None, 0], "corrupted": {kind: [share[kind, level] for level in levels] for kind in kinds}}
 
 
-def _error(run: Run, model: nn.Module, data: Dataset, kind: str | None, severity: int, seed: int) -> float:
-    wrong = 0
-    with SeededRandom(derive(seed, f"{kind}-{severity}")):
-        for number, (x, y) in enumerate(batches(data)):
-            shown = x if kind is None else 255 * corruptions.corrupt(x.float() / 255, kind, severity, seed=number)
-            probs = predicted(run, model, data, shown, run.settings["corrupted_samples"])
-            wrong += int((probs.argmax(-1) != y.to(probs.device)).sum())
-    return wrong / len(data.test)
+def corrupted(run: Run, images: Tensor, kind: str, severity: int, seed: int) -> Tensor:
+    """Images of bytes under a corruption, from 0 to 1, on the device, where that is quick."""
+    return corruptions.corrupt(images.to(run.device).float() / 255, kind, severity, seed=seed)
 
 
 def batches(data: Dataset, size: int = 250) -> Iterator[tuple[Tensor, Tensor]]:
@@ -133,13 +136,9 @@ def batches(data: Dataset, size: int = 250) -> Iterator[tuple[Tensor, Tensor]]:
         yield data.test[torch.arange(start, min(start + size, len(data.test)))]
 
 
-@torch.no_grad()
-def predicted(run: Run, model: nn.Module, data: Dataset, images: Tensor, samples: int) -> Tensor:
-    device = next(model.parameters()).device
-    fast = run.settings["fast"] and device.type == "cuda"
-    x = data.normalisation(images).to(device)
-    with torch.autocast(device.type, torch.bfloat16, enabled=fast):
-        return lb.predict(model, x.contiguous(memory_format=torch.channels_last) if fast else x, samples).probs.float()
+def probabilities(predict: emp.Predictor, data: Dataset, images: Tensor) -> Tensor:
+    """Predicted probabilities ``[B, classes]`` of images of bytes, or from 0 to 1."""
+    return predict(data.normalisation(images)).float().softmax(-1).mean(0)
 
 
 def overhead(found: Mapping[str, list[dict[str, Any]]], name: str) -> list[float]:

@@ -13,10 +13,13 @@ from torch import Tensor, nn
 
 import leanbayes as lb
 from leanbayes._sampling import SeededRandom
+from leanbayes.bench.contenders import Contender
+from leanbayes.bench.setup import DATASET_SIZE
 from leanbayes.data import Dataset, augment
 from leanbayes.data._files import NotComplete
 from leanbayes.metrics import functional as metrics
 from leanbayes.models import create
+from leanbayes.reproduce.recipes import _steptime as steptime
 from leanbayes.reproduce.run import Run
 from leanbayes.training import TrainConfig
 from leanbayes.training.seeds import derive
@@ -142,20 +145,29 @@ def convert(net: nn.Module, name: str, settings: Mapping[str, Any], examples: in
         return net
     if name == "dropout":
         return lb.bayesianize(with_dropout(net, settings["dropout"]), lb.MCDropout(p=None))
+    method, where = patches(name, settings, examples)
+    return lb.bayesianize(net, method, where=where)
+
+
+def patches(name: str, settings: Mapping[str, Any], examples: int) -> tuple[lb.Method, Any]:
+    """The method of a patched network, and where it goes."""
     family, _, part = name.partition("-")
-    strength = settings["strength"] / settings["batch_size"]
-    method = {"emp": lb.EMP, "ecmp": lb.ECMP}[family]
-    return lb.bayesianize(
-        net,
-        method(
-            COMPONENTS,
-            prior(strength, examples),
-            init=settings["init"],
-            init_std=settings["init_std"],
-            zero=part == "zero",
-        ),
-        where=lb.norms() if part == "norms" else None,
+    method = {"emp": lb.EMP, "ecmp": lb.ECMP}[family](
+        COMPONENTS,
+        prior(settings["strength"] / settings["batch_size"], examples),
+        init=settings["init"],
+        init_std=settings["init_std"],
+        zero=part == "zero",
     )
+    return method, lb.norms() if part == "norms" else None
+
+
+def step_time(run: Run, name: str, classes: int = 100) -> dict[str, Any]:
+    """The time of a training step of a patched PyramidNet beside that of the plain one."""
+    s = run.settings
+    method, where = patches(name, s, DATASET_SIZE)
+    network = steptime.image_network("pyramidnet", lambda: build("vanilla", s, DATASET_SIZE, classes), classes)
+    return steptime.step_time(run, network, Contender(name, method, options={"where": where}), s["batch_size"])
 
 
 def speed(run: Run) -> tuple[dict[str, Any], torch.memory_format]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from leanbayes.bench.contenders import Contender
 from leanbayes.reproduce.recipes import _r1_networks as r1
-from leanbayes.reproduce.recipes._r1_training import Training, of_settings
+from leanbayes.reproduce.recipes import _steptime as steptime
+from leanbayes.reproduce.recipes._r1_training import Training, build, method, of_settings
 from leanbayes.reproduce.result import Row
 from leanbayes.reproduce.run import Run
 
@@ -17,7 +20,8 @@ PRESETS = {
     "paper": r1.SHORT | {"epochs": 250, "watched": 10000},
 }
 SEEDS = {"smoke": (0,), "short": (0, 1, 2), "paper": (0, 1, 2)}
-CORRUPTED = "corrupted"
+CORRUPTED, TIME = "corrupted", "time"
+_CLASSES = 10
 
 
 def training(settings: Mapping[str, Any], **changes: Any) -> Training:
@@ -42,12 +46,34 @@ def scores(run: Run, t: Training, seed: int, shifted: bool) -> dict[str, Any]:
     return found | ({CORRUPTED: r1.shift_of(run, t, seed, data, watch)} if shifted else {})
 
 
-def measured(run: Run, trainings: Mapping[str, Training], *, shifted: bool = True) -> dict[str, list[dict[str, Any]]]:
-    """Scores of several networks for each seed; what recipes have in common is trained once."""
+def measured(
+    run: Run, trainings: Mapping[str, Training], *, shifted: bool = True, timed: Training | None = None
+) -> dict[str, list[dict[str, Any]]]:
+    """Scores of several networks for each seed; what recipes have in common is trained once.
+
+    Args:
+        run: The run.
+        trainings: What to train, by name.
+        shifted: Whether to predict corrupted images, too.
+        timed: Also take the time of its steps beside those of the plain network, under "time".
+    """
     names = {name: re.sub(r"\W+", "-", name) for name in trainings}
     todo = {f"{names[name]}-seed{seed}": (t, seed, shifted) for name, t in trainings.items() for seed in run.seeds}
-    done = run.units(scores, todo)
-    return {name: [done[f"{each}-seed{seed}"] for seed in run.seeds] for name, each in names.items()}
+    time = {} if timed is None else {TIME: (timed, None, False)}
+    done = run.units(_piece, todo | time, alone=time)
+    found = {name: [done[f"{each}-seed{seed}"] for seed in run.seeds] for name, each in names.items()}
+    return found | {name: [done[name]] for name in time}
+
+
+def _piece(run: Run, t: Training, seed: int | None, shifted: bool) -> dict[str, Any]:
+    return step_time(run, t) if seed is None else scores(run, t, seed, shifted)
+
+
+def step_time(run: Run, t: Training) -> dict[str, Any]:
+    """The time of a training step of a rank-1 network beside that of the plain one on as many images."""
+    plain = replace(t, family="plain")
+    network = steptime.image_network("wide_resnet", lambda: build(plain, _CLASSES), _CLASSES)
+    return steptime.step_time(run, network, Contender(t.family, method(t), tile=t.tile), t.batch_size)
 
 
 def rows(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Row]:

@@ -49,11 +49,10 @@ def measure(run: Run) -> Outcome:
             means = [_means(one, kind, places) for one in found[network]]
             rows += [Row(title, name + text, None, [mean[key] for mean in means]) for key, name in _METRICS.items()]
     before, after = found["trained"], found["tuned"]
-    share = [b["seconds"] / a["seconds"] for a, b in zip(before, after)]
+    share = [one["share"] for one in after]
     rows.append(Row("patches tuned", _SHARE, None, [100 * value for value in share]))
-    all_ways = [sum(one["seconds"] for one in ones[1:]) for ones in tried.values()]
-    whole = [100 * seconds / one["seconds"] for one, seconds in zip(before, all_ways)]
-    rows.append(Row(f"all {len(ways)} ways to tune", _SHARE, None, whole))
+    all_ways = [100 * sum(one["share"] for one in ones[1:]) for ones in tried.values()]
+    rows.append(Row(f"all {len(ways)} ways to tune", _SHARE, None, all_ways))
     figure = {"severity": [tune.CLEAN, *severities], "ece": _curves(found, [tune.CLEAN, *severities])}
     return Outcome(rows, _checks(before, after, share), figure, _notes(run, list(chosen.values()), before))
 

@@ -13,6 +13,7 @@ from leanbayes import corruptions
 from leanbayes._sampling import SeededRandom
 from leanbayes.reproduce.recipe import Recipe, register
 from leanbayes.reproduce.recipes import _emp_imagenet as imagenet
+from leanbayes.reproduce.recipes import _emp_networks as emp
 from leanbayes.reproduce.recipes import _r1_networks as r1
 from leanbayes.reproduce.recipes._checks import at_most
 from leanbayes.reproduce.recipes._r1_training import Training, build, train
@@ -106,19 +107,18 @@ def scores(run: Run, name: str, seed: int) -> dict[str, Any]:
     t = Training(family=_FAMILIES[name], **{each: s[each] for each in names})
     model, _ = train(run, t, seed, data)
     draws = s["cauchy_draws"] if name == "cauchy" else 1
+    predict = emp.Predictor(run, model, t.components * draws)
 
     def quality(change: Callable[[Tensor, int], Tensor], purpose: str) -> dict[str, float]:
         with SeededRandom(derive(seed, purpose)):
             probs = [
-                imagenet.predicted(run, model, data, change(x, number), t.components * draws)
+                imagenet.probabilities(predict, data, change(x, number))
                 for number, (x, _) in enumerate(imagenet.batches(data))
             ]
         return r1.quality(torch.cat(probs).cpu(), data.test.y)
 
     shifted = [
-        quality(
-            lambda x, n, k=kind, v=level: 255 * corruptions.corrupt(x.float() / 255, k, v, seed=n), f"{kind}{level}"
-        )
+        quality(lambda x, n, k=kind, v=level: imagenet.corrupted(run, x, k, v, n), f"{kind}{level}")
         for kind in s["corruptions"] or corruptions.NAMES
         for level in s["severities"]
     ]
