@@ -146,6 +146,16 @@ def test_heteroscedastic_noise_follows_the_rows():
         BayesRegressor(noise="some").fit(X, y)
 
 
+def test_noise_has_a_bound_far_from_all_rows():
+    X, y = noisy_line(400, noise=lambda X: np.exp(2 * X[:, 1]))
+    regressor = BayesRegressor("plain", **QUICK | {"epochs": 60}).fit(X, y)
+    far = np.array([[0.0, 100.0]])
+    raw = regressor._predict_block(torch.as_tensor(regressor.input_scaler_.transform(far))).outputs
+    assert float(raw[..., 1].max()) > 10  # what the network says: a standard deviation above 100
+    _, std = regressor.predict(far, return_std=True)
+    assert std[0] < 2 * abs(y).max()
+
+
 def test_uncertainty_of_classes(blobs):
     X, y = blobs
     classifier = BayesClassifier("rank1", **QUICK).fit(X, y)

@@ -88,6 +88,30 @@ def test_gaussian_predicts_with_the_factor_and_trains_without(kind):
         )
 
 
+def test_a_predicted_variance_is_cut_to_the_largest_square_of_the_rows_held_out():
+    means, targets = outputs()
+    log_var = (2 * means).clone()
+    log_var[:, :3] = 15.0  # as far from all other rows
+    likelihood = lb.Gaussian(outputs=2, held_out=True).double()
+    plain = lb.Gaussian().double()
+    predicted = torch.cat([means, log_var], -1)
+    likelihood.fit_held_out_(predicted, targets)
+
+    largest = (targets - means).square().flatten(0, 1).amax(0)
+    torch.testing.assert_close(likelihood.log_most, largest.log())
+    cut = torch.cat([means, torch.minimum(log_var, largest.log())], -1)
+    # No row is less likely under any sample, and those with too large a noise are more likely.
+    before, after = plain.elementwise(predicted, targets), plain.elementwise(cut, targets)
+    assert bool((after >= before).all()) and bool((after[:, :3] > before[:, :3]).all())
+    new = torch.cat([means, torch.full_like(means, 30.0)], -1)
+    torch.testing.assert_close(likelihood.split(new)[1], (largest.log() + likelihood.log_factor).expand(means.shape))
+    # The factor is that of the variances as they are cut.
+    torch.testing.assert_close(
+        likelihood.log_factor,
+        held_out_variance((targets - means).square() * (-cut[..., 2:]).exp(), log_scale=cut[..., 2:]).log(),
+    )
+
+
 def test_the_factor_is_saved():
     likelihood, other = (lb.Gaussian(1.0, held_out=True) for _ in range(2))
     likelihood.fit_held_out_(torch.zeros(1, 50, 1), torch.full((50,), 3.0))

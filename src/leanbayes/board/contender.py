@@ -66,10 +66,13 @@ class Contender(NamedTuple):
         regress: ``regress(x, y, seed)`` trains a forecaster; None where there is none.
         classify: ``classify(x, y, seed)`` trains a function of inputs to probabilities ``[N, classes]``; None likewise.
         most_rows: Number of training rows above which it is not run.
+        on_device: Whether it is trained where the run computes, which both functions take as a fourth argument: what
+            takes hours on one core. All others are trained on the CPU.
     """
 
     title: str
     ours: bool = False
-    regress: Callable[[Array, Array, int], Forecaster] | None = None
-    classify: Callable[[Array, Array, int], Callable[[Array], Array]] | None = None
+    regress: Callable[..., Forecaster] | None = None
+    classify: Callable[..., Callable[[Array], Array]] | None = None
     most_rows: int | None = None
+    on_device: bool = False

@@ -118,24 +118,28 @@ def load_checkpoint(path: str | os.PathLike[str], device: str | torch.device = "
     except (ValueError, KeyError, AttributeError, TypeError):
         raise ValueError(f"{folder / ABOUT} is damaged; train the model again") from None
     likelihood = Categorical() if precision is None else Gaussian(precision)
-    factor = about.pop("noise_factor", None)
+    factor, most = about.pop("noise_factor", None), about.pop("noise_most", None)
     if factor is not None:
         likelihood = Gaussian(held_out=True)
         likelihood.log_factor.fill_(math.log(factor))
+        if most is not None:
+            likelihood.log_most.fill_(math.log(most))
     model = load(folder / MODEL).to(device).eval()
     rows = None if seen is None else read_seen(seen, folder / SEEN)
     return Checkpoint(model, likelihood.to(device), Schema.from_json(schema), about, rows)
 
 
 def _noise(likelihood: Likelihood) -> dict[str, float | None]:
-    """The precision of a regression, or the factor of the noise that its network predicts."""
+    """The precision of a regression, or the factor of the variance that its network predicts and the most of it."""
     if not isinstance(likelihood, Gaussian):
         return {"precision": None}
-    zeros = torch.zeros(1, 1, 2 if likelihood.heteroscedastic else 1, device=_device(likelihood))
-    variance = float(likelihood.split(zeros)[1].detach().exp())
     if likelihood.heteroscedastic:
-        return {"precision": None, "noise_factor": variance}
-    return {"precision": 1 / variance}
+        if not likelihood.held_out:
+            return {"precision": None, "noise_factor": 1.0}
+        factor, most = (float(value.exp()) for value in (likelihood.log_factor, likelihood.log_most))
+        return {"precision": None, "noise_factor": factor, "noise_most": most}
+    zeros = torch.zeros(1, 1, 1, device=_device(likelihood))
+    return {"precision": 1 / float(likelihood.split(zeros)[1].detach().exp())}
 
 
 def _device(module: nn.Module) -> torch.device | None:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leanbayes._checks import check_count, check_positive
-from leanbayes.objectives.noise import held_out_variance
+from leanbayes.objectives.noise import LEAST_VARIANCE, held_out_variance
 
 
 class Likelihood(nn.Module, ABC):
@@ -246,7 +246,10 @@ class Gaussian(Likelihood):
             None leaves it to the first batch, in one process and uncompiled. Maps of pixels have one precision.
         held_out: Fits a factor of the noise variance to rows that were not trained on, at each evaluation of
             `leanbayes.training.fit`; one for each of `outputs`, else one for all. Predictions use it, training does
-            not. Residuals of training rows are too small, so a noise from them alone is too sure of itself.
+            not. Residuals of training rows are too small, so a noise from them alone is too sure of itself. A variance
+            that the network predicts is first cut to the largest squared residual of those rows: a normal density
+            falls as its variance grows beyond the squared residual, so this makes none of them less likely. Without
+            it, rows far from all others get a noise without bounds, as log variances go on in straight lines there.
 
     Example:
         >>> import torch
@@ -257,6 +260,7 @@ class Gaussian(Likelihood):
     # Keeps exp() of a log variance finite in float32.
     _LOG_VAR_LIMIT = 20.0
     log_factor: Tensor
+    log_most: Tensor
 
     def __init__(
         self,
@@ -281,6 +285,8 @@ class Gaussian(Likelihood):
             raise ValueError(f"Gaussian(held_out=...) takes True or False, not {held_out!r}")
         if held_out:
             self.register_buffer("log_factor", torch.zeros(() if outputs in (None, 1) else (outputs,)))
+            if self.heteroscedastic:
+                self.register_buffer("log_most", torch.full_like(self.log_factor, self._LOG_VAR_LIMIT))
         if isinstance(precision, str):
             if precision != "learned":
                 raise ValueError(f"Gaussian(precision) takes a number, 'learned' or None, not {precision!r}")
@@ -315,18 +321,20 @@ class Gaussian(Likelihood):
             self.add_outputs_(len(value))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
-    def split(self, outputs: Tensor, *, factor: bool = True) -> tuple[Tensor, Tensor]:
-        """Mean and log variance of the targets, in float32 at least; without the held-out factor on request."""
+    def split(self, outputs: Tensor, *, fitted: bool = True) -> tuple[Tensor, Tensor]:
+        """Mean and log variance of the targets, in float32 at least; without what held-out rows change on request."""
         outputs = _precise(outputs)
         if self.heteroscedastic:
             self._means_shape(outputs)
             mean, log_var = outputs.chunk(2, -1)
             log_var = log_var.clamp(-self._LOG_VAR_LIMIT, self._LOG_VAR_LIMIT)
+            if self.held_out and fitted:
+                log_var = torch.minimum(log_var, self.log_most.to(log_var.dtype))
         else:
             log_precision = self.log_precision if self.log_precision is not None else self.fixed_log_precision
             assert isinstance(log_precision, Tensor)
             mean, log_var = outputs, (-log_precision).to(outputs.dtype).expand(outputs.shape)
-        if self.held_out and factor:
+        if self.held_out and fitted:
             log_var = log_var + self.log_factor.to(log_var.dtype)
         return mean, log_var
 
@@ -349,15 +357,20 @@ class Gaussian(Likelihood):
     @torch.no_grad()
     def fit_held_out_(self, outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> None:
         """See `Likelihood`; the tensor stays the same object, which recorded steps read."""
-        mean, log_var = self._aligned(outputs, targets, factor=False)
-        squares = (targets.to(mean.dtype) - mean).square() * (-log_var).exp()  # [S, N, ...]
+        mean, log_var = self._aligned(outputs, targets, fitted=False)
+        squares = (targets.to(mean.dtype) - mean).square()  # [S, N, ...]
         if squares.dim() == 2:
             squares, log_var = squares.unsqueeze(-1), log_var.unsqueeze(-1)
         shared = self.log_factor.dim() == 0
+        if self.heteroscedastic:
+            largest = squares.amax() if shared else squares.flatten(0, -2).amax(0)
+            self.log_most.copy_(largest.clamp_min(LEAST_VARIANCE).log().clamp_max(self._LOG_VAR_LIMIT))
+            log_var = torch.minimum(log_var, self.log_most.to(log_var.dtype))
+        squares = squares * (-log_var).exp()
         self.log_factor.copy_(held_out_variance(squares, weights, shared=shared, log_scale=log_var).log())
 
-    def _aligned(self, outputs: Tensor, targets: Tensor, *, factor: bool = True) -> tuple[Tensor, Tensor]:
-        mean, log_var = self.split(outputs, factor=factor)
+    def _aligned(self, outputs: Tensor, targets: Tensor, *, fitted: bool = True) -> tuple[Tensor, Tensor]:
+        mean, log_var = self.split(outputs, fitted=fitted)
         if mean.shape[1:] == (*targets.shape, 1):
             return mean.squeeze(-1), log_var.squeeze(-1)
         return mean, log_var
@@ -375,13 +388,13 @@ class Gaussian(Likelihood):
 
     def elementwise(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `Likelihood`."""
-        return self._score(outputs, targets, factor=True)
+        return self._score(outputs, targets, fitted=True)
 
     def training_score(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `Likelihood`."""
-        return self._score(outputs, targets, factor=False)
+        return self._score(outputs, targets, fitted=False)
 
-    def _score(self, outputs: Tensor, targets: Tensor, *, factor: bool) -> Tensor:
-        mean, log_var = self._aligned(outputs, targets, factor=factor)
+    def _score(self, outputs: Tensor, targets: Tensor, *, fitted: bool) -> Tensor:
+        mean, log_var = self._aligned(outputs, targets, fitted=fitted)
         squares = (targets.to(mean.dtype) - mean).square() * (-log_var).exp()
         return -0.5 * (squares + log_var + math.log(2 * math.pi))

@@ -20,7 +20,7 @@ RIVALS = {
     "catboost": Contender(
         "CatBoost with uncertainty", regress=boosting.cat_regressor, classify=boosting.cat_classifier
     ),
-    "tabm": Contender("TabM", regress=tabm.regressor, classify=tabm.classifier),
+    "tabm": Contender("TabM", regress=tabm.regressor, classify=tabm.classifier, on_device=True),
     "laplace": Contender("last-layer Laplace (laplace-torch)", regress=laplace.regressor, classify=laplace.classifier),
     "conformal": Contender("gradient boosting, conformal intervals (MAPIE)", regress=conformal.regressor),
 }

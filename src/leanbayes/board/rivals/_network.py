@@ -46,7 +46,7 @@ def train(
     best, best_state, waited = float("inf"), copy.deepcopy(model.state_dict()), 0
     for _ in range(_EPOCHS):
         model.train()
-        for batch in torch.randperm(len(parts.x), generator=generator).split(_BATCH):
+        for batch in torch.randperm(len(parts.x), generator=generator).to(parts.x.device).split(_BATCH):
             optimizer.zero_grad()
             loss(model(parts.x[batch]), parts.y[batch]).backward()
             optimizer.step()

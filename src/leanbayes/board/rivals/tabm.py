@@ -19,11 +19,12 @@ _RATE, _DECAY = 2e-3, 3e-4
 _BINS = 48
 
 
-def regressor(x: Array, y: Array, seed: int) -> Gaussians:
+def regressor(x: Array, y: Array, seed: int, device: str = "cpu") -> Gaussians:
     """Members are trained each on its own squared error; noise of the size of the errors on rows held out."""
     scaler, target = _network.scaler(x), _network.scaler(y[:, None])
-    parts = _parts(scaler, x, torch.as_tensor(target.transform(y[:, None])[:, 0], dtype=torch.float32), seed)
-    model = _build(parts, x.shape[1], 1, seed)
+    scaled = torch.as_tensor(target.transform(y[:, None])[:, 0], dtype=torch.float32, device=device)
+    parts = _network.split(_inputs(scaler, x, device), scaled, seed)
+    model = _build(parts.x, 1, seed)
     _network.train(model, parts, _squares, _RATE, _DECAY, seed)
     with torch.no_grad():
         std = (model(parts.held_out_x)[..., 0].mean(1) - parts.held_out_y).square().mean().sqrt().item()
@@ -31,43 +32,41 @@ def regressor(x: Array, y: Array, seed: int) -> Gaussians:
 
     def moments(new: Array) -> tuple[Array, Array]:
         with torch.no_grad():
-            mean = model(_inputs(scaler, new))[..., 0].mean(1).double().numpy()
+            mean = model(_inputs(scaler, new, device))[..., 0].mean(1).double().cpu().numpy()
         return mean * scale + centre, np.full(len(new), std * scale)
 
     return Gaussians(moments)
 
 
-def classifier(x: Array, y: Array, seed: int) -> Callable[[Array], Array]:
+def classifier(x: Array, y: Array, seed: int, device: str = "cpu") -> Callable[[Array], Array]:
     """Members are trained each on its own cross entropy; their probabilities are averaged."""
     scaler = _network.scaler(x)
-    parts = _parts(scaler, x, torch.as_tensor(y), seed)
-    model = _build(parts, x.shape[1], int(y.max()) + 1, seed)
+    parts = _network.split(_inputs(scaler, x, device), torch.as_tensor(y, device=device), seed)
+    model = _build(parts.x, int(y.max()) + 1, seed)
     _network.train(model, parts, _entropies, _RATE, _DECAY, seed)
 
     def probs(new: Array) -> Array:
         with torch.no_grad():
-            return model(_inputs(scaler, new)).double().softmax(-1).mean(1).numpy()
+            return model(_inputs(scaler, new, device)).double().softmax(-1).mean(1).cpu().numpy()
 
     return probs
 
 
-def _inputs(scaler: Any, x: Array) -> Tensor:
-    return torch.as_tensor(scaler.transform(x), dtype=torch.float32)
+def _inputs(scaler: Any, x: Array, device: str) -> Tensor:
+    return torch.as_tensor(scaler.transform(x), dtype=torch.float32, device=device)
 
 
-def _parts(scaler: Any, x: Array, y: Tensor, seed: int) -> _network.Parts:
-    return _network.split(_inputs(scaler, x), y, seed)
-
-
-def _build(parts: _network.Parts, features: int, outputs: int, seed: int) -> nn.Module:
+def _build(rows: Tensor, outputs: int, seed: int) -> nn.Module:
+    """The network for training rows ``[N, features]``, on their device."""
     tabm, embeddings = library("tabm"), library("rtdl_num_embeddings")
-    varying = parts.x.min(0).values < parts.x.max(0).values
+    device, features, rows = rows.device, rows.shape[1], rows.cpu()
+    varying = rows.min(0).values < rows.max(0).values
     with SeededRandom(seed):
         if not varying.all():  # bins need two distinct values
-            return tabm.TabM.make(n_num_features=features, d_out=outputs)
-        bins = embeddings.compute_bins(parts.x, n_bins=min(_BINS, len(parts.x) - 1))
+            return tabm.TabM.make(n_num_features=features, d_out=outputs).to(device)
+        bins = embeddings.compute_bins(rows, n_bins=min(_BINS, len(rows) - 1))
         embed = embeddings.PiecewiseLinearEmbeddings(bins, d_embedding=16, activation=False, version="B")
-        return tabm.TabM.make(n_num_features=features, d_out=outputs, num_embeddings=embed)
+        return tabm.TabM.make(n_num_features=features, d_out=outputs, num_embeddings=embed).to(device)
 
 
 def _squares(outputs: Tensor, y: Tensor) -> Tensor:

@@ -97,23 +97,26 @@ def _scores(run: Run, kind: str, table: str, name: str, number: int) -> dict[str
         split = class_split(table, number)
     if contender.most_rows is not None and len(split.x) > contender.most_rows:
         return {"too_many": len(split.x)}
+    device = (run.device,) if contender.on_device else ()
     began = time.monotonic()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of convergence, mostly: defaults are what they are
             if kind == "regression":
                 assert contender.regress is not None
-                forecast = contender.regress(split.x, split.y, number).forecast(split.test_x, split.test_y)
+                forecast = contender.regress(split.x, split.y, number, *device).forecast(split.test_x, split.test_y)
                 found: dict[str, Any] = regression_scores(forecast, split.test_y)
             else:
                 assert contender.classify is not None
-                found = class_scores(contender.classify(split.x, split.y, number)(split.test_x), split.test_y)
+                found = class_scores(contender.classify(split.x, split.y, number, *device)(split.test_x), split.test_y)
     except NotInstalled as error:
         return {"missing": str(error)}
     except (ValueError, ArithmeticError, RuntimeError) as error:
         if contender.ours:
             raise
         return {"failed": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
+    if device and run.device != "cpu":
+        run.note(f"{contender.title} was trained on a GPU, which its seconds show; all others on the CPU")
     return found | {"seconds": time.monotonic() - began}
 
 
