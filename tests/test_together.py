@@ -10,7 +10,7 @@ import leanbayes as lb
 from leanbayes._owners import owners, sorted_owners
 from leanbayes._sampling import own_frame
 from leanbayes.parameter import RandomParameter
-from leanbayes.posteriors._joined import SideBySide, joined, pieces
+from leanbayes.posteriors._joined import Apart, SideBySide, joined, pieces, places
 from leanbayes.posteriors.mean_field import MeanFieldPosterior
 
 METHODS = [lb.MeanField(bias="same"), lb.MeanField(estimator="weight"), lb.Rank1(3), lb.Rank1(2, posterior="cauchy"),
@@ -164,10 +164,60 @@ def test_draws_and_divergence_share_what_is_side_by_side(method, monkeypatch):
 def test_gradients_of_what_is_side_by_side_are_those_of_cat():
     parts = [torch.randn(3, size, dtype=torch.float64, requires_grad=True) for size in (2, 5, 1)]
     weight = torch.randn(3, 8, dtype=torch.float64)
-    got = torch.autograd.grad((SideBySide.apply(*parts).square() * weight).sum(), parts)
+    where = places(parts, 1)
+    got = torch.autograd.grad((SideBySide.apply(where, *parts).square() * weight).sum(), parts)
     expected = torch.autograd.grad((torch.cat(parts, -1).square() * weight).sum(), parts)
     assert all(torch.equal(a, b) and a.is_contiguous() for a, b in zip(got, expected, strict=True))
-    assert torch.autograd.gradgradcheck(lambda *each: SideBySide.apply(*each).pow(3), parts)
+    assert torch.autograd.gradgradcheck(lambda *each: SideBySide.apply(where, *each).pow(3), parts)
+
+
+LAYOUTS = {
+    "plain": lambda: [torch.randn(2, 3, 2, 2), torch.randn(4)],
+    "channels last": lambda: [torch.randn(2, 3, 2, 2).to(memory_format=torch.channels_last), torch.randn(3, 2)],
+    "with gaps": lambda: [torch.randn(2, 6)[:, ::2], torch.randn(3, 2).mT],
+    "of one position": lambda: [torch.randn(2, 3, 1, 1).to(memory_format=torch.channels_last), torch.randn(1, 2)],
+}
+
+
+@pytest.mark.parametrize("rows", [None, 3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_is_joined_and_taken_apart_is_what_it_was(layout, rows):
+    originals = LAYOUTS[layout]()
+    where = places(originals)
+    values = originals if rows is None else [torch.randn(rows, *each.shape) for each in originals]
+    values = [value.double().requires_grad_() for value in values]
+
+    def both(*each):
+        return Apart.apply(where, False, SideBySide.apply(where, *each))
+
+    for value, again in zip(values, both(*values), strict=True):
+        assert torch.equal(value, again)
+    assert torch.autograd.gradcheck(lambda *each: [one.pow(3) for one in both(*each)], values)
+    assert torch.autograd.gradgradcheck(lambda *each: [one.pow(3) for one in both(*each)], values)
+
+
+def test_transformations_see_joined_parameters_as_autograd_does():
+    parts = [MeanFieldPosterior(torch.randn(4, 3, 2, 2).contiguous(memory_format=torch.channels_last), 0.1),
+             MeanFieldPosterior(torch.randn(5), 0.1)]  # fmt: skip
+
+    def squares(*locs):
+        for part, loc in zip(parts, locs):
+            part._parameters["loc"] = loc
+        drawn = pieces(joined(parts).loc.unsqueeze(0), locs)
+        return sum((number + 1) * each.pow(2).sum() for number, each in enumerate(drawn))
+
+    locs = [part.loc.detach() for part in parts]
+    for number, (got, loc) in enumerate(zip(torch.func.grad(squares, argnums=(0, 1))(*locs), locs, strict=True)):
+        torch.testing.assert_close(got, 2 * (number + 1) * loc)
+
+
+def test_gradients_of_joined_parameters_are_taken_as_they_are():
+    parts = [MeanFieldPosterior(torch.randn(4, 3, 2, 2).contiguous(memory_format=torch.channels_last), 0.1),
+             MeanFieldPosterior(torch.randn(5), 0.1)]  # fmt: skip
+    joined(parts).loc.square().sum().backward()
+    first, second = (part.loc.grad for part in parts)
+    assert first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()  # nothing was copied
+    assert first.stride() == parts[0].loc.stride()
 
 
 @pytest.mark.parametrize("method", [lb.MeanField(estimator="weight"), lb.MeanField(estimator="flipout"), lb.Rank1(2),

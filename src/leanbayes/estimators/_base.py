@@ -45,7 +45,7 @@ class Call:
 
     def weights(self) -> Tensor:
         """Drawn weights ``[n, *shape]``, one for all rows of a sample."""
-        return _draws(self.weight, self.spec, self.zero_mean)
+        return self._stacked(self.weight)
 
     @property
     def draws_copies(self) -> bool:
@@ -66,11 +66,16 @@ class Call:
         """The bias: a point ``[out]``, or draws ``[n, out]``."""
         if not isinstance(self.bias, RandomParameter):
             return self.bias
-        return _draws(self.bias, self.spec, self.zero_mean)
+        return self._stacked(self.bias)
 
+    def _stacked(self, parameter: RandomParameter) -> Tensor:
+        drawn = self.drawn(parameter)
+        return drawn.unsqueeze(0) if self.spec.n == 1 else drawn
 
-def _draws(parameter: RandomParameter, spec: Sampling, zero_mean: bool) -> Tensor:
-    return parameter.deviation(spec.n, spec) if zero_mean else parameter.rsample(spec.n, spec)
+    def drawn(self, parameter: RandomParameter) -> Tensor:
+        """Draws of the weight or the bias ``[n, *shape]``; that of a single sample ``[*shape]``."""
+        n, spec = self.spec.n, self.spec
+        return parameter.deviations(n, spec) if self.zero_mean else parameter.draws(n, spec)
 
 
 def applicable(posterior: Posterior, ops: Sequence[LinearOp]) -> list[Estimator]:

@@ -150,10 +150,10 @@ class NormLayer(ConvertedLayer):
                 of_bias: Any = bias.posterior if isinstance(bias, RandomParameter) else None
                 return posterior.take(choice, spec), None if of_bias is None else of_bias.take(choice, spec)
         if zero_mean:
-            shift = bias.deviation(spec.n, spec) if isinstance(bias, RandomParameter) else bias
-            return weight.deviation(spec.n, spec), shift
-        shift = bias.rsample(spec.n, spec) if isinstance(bias, RandomParameter) else bias
-        return weight.rsample(spec.n, spec), shift
+            shift = bias.deviations(spec.n, spec) if isinstance(bias, RandomParameter) else bias
+            return weight.deviations(spec.n, spec), shift
+        shift = bias.draws(spec.n, spec) if isinstance(bias, RandomParameter) else bias
+        return weight.draws(spec.n, spec), shift
 
     def _batched(self, x: Tensor) -> bool:
         if self.trailing:

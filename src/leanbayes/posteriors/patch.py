@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from leanbayes.noise import exact_products, full_precision
 from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import LARGE, Posterior
 from leanbayes.posteriors._divergence import register_kl
-from leanbayes.posteriors._joined import joined_for, pieces
+from leanbayes.posteriors._joined import joined_for, pieces, single
 from leanbayes.posteriors._learned_choice import LearnedChoice, counts
 from leanbayes.priors import NormalPrior
 
@@ -281,12 +282,12 @@ class PatchPosterior(Posterior):
         return self.join_key() if what == "draw" or (what == "choice" and self.draws_copies) else None
 
     @classmethod
-    def draw_together(cls, parts: list[Any], what: str, n: int, spec: Sampling) -> list[Any]:
+    def draw_together(cls, parts: list[Any], what: str, n: int, spec: Sampling) -> Sequence[Any]:
         """See `Posterior`; layers are drawn at once, and so are the indices of all of them."""
         group = parts[0].group
         if group.per_element:
             copies = _side_by_side(parts, spec)
-            return pieces(_by_element(copies, group, n, spec), [part.copies for part in parts], kept_axes=1)
+            return pieces(single(_by_element(copies, group, n, spec)), [part.copies for part in parts], kept_axes=1)
         choices = _choose_together(parts, n, spec)
         if what == "choice":
             return choices
@@ -297,7 +298,7 @@ class PatchPosterior(Posterior):
             some = [parts[number] for number in small]
             index = _for_each_element([choices[number] for number in small], [part.shape.numel() for part in some])
             drawn = _side_by_side(some, spec).gather(0, index)  # [n, all elements]
-            for number, piece in zip(small, pieces(drawn, [part.copies for part in some], kept_axes=1)):
+            for number, piece in zip(small, pieces(single(drawn), [part.copies for part in some], kept_axes=1)):
                 found[number] = piece
         return found
 
