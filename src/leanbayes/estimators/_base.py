@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -14,7 +14,8 @@ from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._base import Posterior
 
 
-@dataclass(frozen=True, eq=False)
+# Not frozen: it is made for every call of a layer, and one that is takes three times as long to make.
+@dataclass(eq=False, slots=True)
 class Call:
     """One application of a layer: draw ``op(x, w) + b`` for random w (and possibly random b).
 
@@ -143,7 +144,7 @@ def draw(name: str, call: Call) -> Tensor:
     if frame is not None:
         chosen, shared = _agreed(frame, chosen, shared, call)
     if shared and not call.spec.joint:
-        call = replace(call, spec=call.spec.jointly())
+        call.spec = call.spec.jointly()
     return chosen.function(call)
 
 

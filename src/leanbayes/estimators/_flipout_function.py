@@ -41,7 +41,7 @@ def forward(
         s_out: Signs of the output's features ``[rows, out]``.
     """
     # All have the dtype that they are to be computed in.
-    with noise.exact_products(x.device):
+    with noise.exact_products(x.device, x.dtype):
         viewed = with_shape(x, shape)
         signed = viewed if s_in is None else op.scale(viewed, s_in, batch_dim)
         if n == 1:

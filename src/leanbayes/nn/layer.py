@@ -140,10 +140,10 @@ class BayesianLayer(ConvertedLayer):
         if spec.estimator is not None:
             vector, otherwise = self._resolve(spec.estimator)
         name = vector if vector == otherwise or self._one_vector(x) else otherwise
-        zero_mean = self.draws_zero_mean(spec)
+        zero_mean, weight, bias = self.draws_zero_mean(spec), self.weight, self.bias
 
         def run(rows: Tensor, axis: int) -> Tensor:
-            return draw(name, Call(op, rows, self.weight, self.bias, spec, axis, zero_mean, self.path))
+            return draw(name, Call(op, rows, weight, bias, spec, axis, zero_mean, self.path))
 
         return self._by_rows(x, spec, run)
 

@@ -28,7 +28,7 @@ class Factors:
     """A weight and the scales of its input and output features, one row of scales per draw.
 
     The drawn weight is ``weight * outer(out_scale, in_scale)``, or ``weight + outer(out_scale, in_scale)`` where
-    `additive`. Scales are ``[draws, features]``; None stands for ones.
+    `additive`. Scales are ``[draws, features]``, or with axes of one for an op's `positions`; None stands for ones.
     """
 
     weight: Tensor
@@ -189,8 +189,7 @@ class Posterior(nn.Module, ABC):
     def draw_together(cls, parts: list[Any], what: str, n: int, spec: Sampling) -> Sequence[Any]:
         """The draws of several posteriors with one `together_key`, each as if it were drawn alone.
 
-        A single draw or deviation, of n = 1, is one tensor ``[*shape]``. None stands for one that is better drawn on its
-        own.
+        A single draw or deviation, of n = 1, is one tensor ``[*shape]``. None stands for what is better drawn alone.
         """
         raise NotImplementedError
 

@@ -6,7 +6,7 @@ calls as a large tensor.
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -83,8 +83,7 @@ def places(originals: Sequence[Tensor], kept_axes: int = 0) -> tuple[Place, ...]
     """Where several tensors lie side by side, each in the order that it has in memory."""
     found, start = [], 0
     for each in originals:
-        shape, stride = _without_gaps(each, kept_axes)
-        size = math.prod(shape)
+        shape, stride, size = _without_gaps(each.shape, each.stride(), kept_axes)
         found.append(Place(shape, stride, start, size))
         start += size
     return tuple(found)
@@ -207,16 +206,16 @@ def _order(place: Place) -> list[int]:
     return sorted(range(len(place.shape)), key=lambda axis: -place.stride[axis])
 
 
-def _without_gaps(value: Tensor, kept_axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shape and steps of the axes after some, in the order that they have in memory but without gaps."""
-    shape = value.shape[kept_axes:]
-    if value.is_contiguous():
-        return shape, value.stride()[kept_axes:]
-    stride, step = [0] * len(shape), 1
-    for axis in reversed(memory_order(value, kept_axes)):
-        stride[axis - kept_axes] = step
-        step *= value.shape[axis]
-    return shape, tuple(stride)
+@functools.lru_cache(maxsize=4096)
+def _without_gaps(
+    shape: tuple[int, ...], stride: tuple[int, ...], kept_axes: int
+) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Shape, steps and number of elements of the axes after some, in their order in memory but without gaps."""
+    steps, step = [0] * len(shape), 1
+    for axis in sorted(range(kept_axes, len(shape)), key=lambda axis: stride[axis] if shape[axis] > 1 else 0):
+        steps[axis] = step
+        step *= shape[axis]
+    return tuple(shape[kept_axes:]), tuple(steps[kept_axes:]), step
 
 
 def memory_order(value: Tensor, kept_axes: int = 0) -> list[int]:

@@ -91,7 +91,8 @@ class _TiedScales(torch.autograd.Function):
         with exact_products(grad.device):
             if torch.is_grad_enabled():
                 scales = _by_autograd(log_u, log_v, ctx.blocks)
-                return *torch.autograd.grad(scales, (log_u, log_v), grad, create_graph=True), None
+                by_u, by_v = torch.autograd.grad(scales, (log_u, log_v), grad, create_graph=True)
+                return by_u, by_v, None
             u, v = log_u.exp(), _in_memory_order(log_v.exp(), ctx.blocks)
             by_u, by_v = torch.empty_like(u), torch.empty_like(v)
             parts = _matrices(u, v, grad.contiguous(), ctx.blocks)

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from leanbayes._checks import check_choice, check_count, check_positive
 from leanbayes._registry import register_posterior
-from leanbayes._sampling import Sampling
 from leanbayes.groups import ComponentGroup
 from leanbayes.kernels.gaussian_kl import tied_kl
 from leanbayes.kernels.weight_sample import tied_draws, tied_fit
@@ -50,6 +49,7 @@ class KTiedPosterior(GaussianPosterior):
 
     # Of several that are joined to one.
     blocks: tuple[Block, ...] = ()
+    scales: Tensor | None = None
 
     def __init__(self, value: Tensor, rank: int, init_std: float, out_axis: int = 0, narrow: bool = False) -> None:
         super().__init__(value)
@@ -77,10 +77,9 @@ class KTiedPosterior(GaussianPosterior):
 
     def _scales_of_all(self) -> Tensor:
         """Those of all weights, computed once for draws and divergence: what is joined has its values for good."""
-        held = self.__dict__
-        if "found" not in held:
-            held["found"] = tied_scales(full_precision(self.log_u), full_precision(self.log_v), self.blocks)
-        return held["found"]
+        if self.scales is None:
+            self.scales = tied_scales(full_precision(self.log_u), full_precision(self.log_v), self.blocks)
+        return self.scales
 
     def thin_variance(self, out_axis: int) -> tuple[Tensor, Tensor] | None:
         """See `Posterior`.

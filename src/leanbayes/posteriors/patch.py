@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from leanbayes import noise
 from leanbayes._sampling import Sampling, current_frame
 from leanbayes.groups import ComponentGroup
+from leanbayes.kernels._autograd import traced
 from leanbayes.kernels._dispatch import fused
 from leanbayes.kernels.patch_choice import chosen, fits
 from leanbayes.noise import exact_products, full_precision
@@ -353,7 +355,19 @@ def _for_each_element(choices: list[Tensor], sizes: list[int]) -> Tensor:
         if runs and runs[-1][0] is choice:  # a scale and its shift have one choice
             size += runs.pop()[1]
         runs.append((choice, size))
-    return torch.cat([choice.unsqueeze(1).expand(-1, size) for choice, size in runs], 1)
+    index = torch.stack([choice for choice, _ in runs], 1)
+    return index.index_select(1, _numbered(tuple(size for _, size in runs), index.device))
+
+
+def _numbered(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """`_make_numbers`, kept for later passes where it is sure to be numbers."""
+    return (_make_numbers.__wrapped__ if traced() else _make_numbers)(sizes, device)
+
+
+@functools.lru_cache(maxsize=64)
+def _make_numbers(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """Numbers from 0, each so many times as its size."""
+    return torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)).to(device)
 
 
 def _side_by_side(parts: list[PatchPosterior], spec: Sampling) -> Tensor:
