@@ -59,8 +59,11 @@ class LinearOp(ABC):
         return False
 
     def add_feature_axis(self, values: Tensor, ndim: int, batch_dim: int) -> Tensor:
-        """View ``[rows, features]`` so that it broadcasts with an input or output of `ndim` axes, features last."""
-        if ndim == 2:
+        """View ``[rows, features]`` so that it broadcasts with an input or output of `ndim` axes, features last.
+
+        What has so many axes already is left alone.
+        """
+        if values.dim() == ndim:
             return values
         return values.view(*(1,) * batch_dim, values.shape[0], *(1,) * (ndim - 2 - batch_dim), values.shape[1])
 
@@ -86,7 +89,7 @@ class LinearOp(ABC):
         return x if self.index_input else x * x  # for `x.square()` autocast goes to float32
 
     def scale(self, x: Tensor, factor: Tensor, batch_dim: int = 0) -> Tensor:
-        """Multiply the features of every row by ``factor`` ``[rows or samples, features]``, or shaped as by `spread`."""
+        """Multiply the features of every row by ``factor`` ``[rows or samples, features]``, spread already or not."""
         return x * self.spread(factor, x, batch_dim)
 
     def spread(self, factor: Tensor, x: Tensor, batch_dim: int = 0) -> Tensor:

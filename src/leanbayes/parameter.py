@@ -253,17 +253,20 @@ class RandomParameter(nn.Module):
         # What a checkpointed block computes must be the same in its second run, which has other others.
         if frame is None or frame.joined is None or frame.root is None or _top_saved_tensors_default_hooks(True):
             return None
-        kind = None if self.padding_row is not None else self.posterior.together_key(view)
-        if kind is None or not reverse_mode_alone():
-            return None
         device = self.device.type
-        key = (kind, view, torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device))
-        if key not in frame.joined:
-            users = sorted_owners(frame.root, "kl_terms", _KIND_OF[view]).get(kind, [])
+        place = (view, torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device))
+        if (*place, self.identity) not in frame.joined:
+            users = self._users_alike(frame, view) if reverse_mode_alone() else []
             found = self.posterior.view_together([each.posterior for each in users], view) if len(users) > 1 else ()
-            frame.joined[key] = {each.identity: (each, one) for each, one in zip(users, found)}
-        user, found = frame.joined[key].get(self.identity, (None, None))
-        return found if user is not None and self._is_copy_of(user) else None
+            frame.joined[*place, self.identity] = (self, None)
+            frame.joined |= {(*place, each.identity): (each, one) for each, one in zip(users, found)}
+        user, found = frame.joined[*place, self.identity]
+        return found if self._is_copy_of(user) else None
+
+    def _users_alike(self, frame: Frame, view: str) -> list[RandomParameter]:
+        """The weights of the model that are seen together with this one."""
+        kind = None if self.padding_row is not None else self.posterior.together_key(view)
+        return sorted_owners(frame.root, "kl_terms", _KIND_OF[view]).get(kind, [])
 
     def _is_copy_of(self, other: RandomParameter) -> bool:
         """Whether this is another one or a replica of it, with the same tensors."""

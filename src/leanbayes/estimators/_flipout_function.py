@@ -37,8 +37,8 @@ def forward(
         deviation: Drawn deviations from it ``[n, *shape]``, ``[*shape]`` of a single sample.
         bias: ``[out]``, used where there is a mean.
         bias_deviation: ``[n, out]``, ``[out]`` of a single sample.
-        s_in: Signs of the input's features ``[rows, in]``.
-        s_out: Signs of the output's features ``[rows, out]``.
+        s_in: Signs of the input's features ``[rows, in]``, spread as the op does it or not.
+        s_out: Signs of the output's features ``[rows, out]``, likewise.
     """
     # All have the dtype that they are to be computed in.
     with noise.exact_products(x.device, x.dtype):

@@ -54,8 +54,10 @@ def _by_hand(
         None if mean is None else cast(point, low),
         cast(bias_deviation, x.dtype),
     )
+    # Spread here, lest the backward pass does it again.
+    s_in, s_out = (None if s is None else call.op.spread(s, x, call.batch_dim) for s in (s_in, s_out))
     run = FlipoutFunction.apply if wants_gradients(*values) else forward
-    return run(call.op, call.spec.n, x.shape, call.batch_dim, *values, cast(s_in, x.dtype), cast(s_out, x.dtype))
+    return run(call.op, call.spec.n, x.shape, call.batch_dim, *values, s_in, s_out)
 
 
 def _by_autograd(

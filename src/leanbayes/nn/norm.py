@@ -91,8 +91,10 @@ class NormLayer(ConvertedLayer):
         else:
             with own_frame():
                 scale, shift = self._draw(x, spec)
-        scale, shift = self._for_all_rows(scale), self._for_all_rows(shift)
-        if scale.dim() == self.axes and (shift is None or shift.dim() == self.axes):
+        axes = self.axes
+        if scale.dim() > axes or (shift is not None and shift.dim() > axes):
+            scale, shift = self._for_all_rows(scale), self._for_all_rows(shift)
+        if scale.dim() == axes and (shift is None or shift.dim() == axes):
             # One scale for all rows: the plain norm's own kernel, with parameters of the dtype that it knows.
             dtype = self.weight.dtype
             values = {"weight": scale.to(dtype)}

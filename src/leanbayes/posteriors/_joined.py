@@ -81,11 +81,19 @@ class Place(NamedTuple):
 
 def places(originals: Sequence[Tensor], kept_axes: int = 0) -> tuple[Place, ...]:
     """Where several tensors lie side by side, each in the order that it has in memory."""
+    return _places(tuple([(each.shape, each.stride()) for each in originals]), kept_axes)
+
+
+@functools.lru_cache(maxsize=256)
+def _places(layouts: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...], kept_axes: int) -> tuple[Place, ...]:
     found, start = [], 0
-    for each in originals:
-        shape, stride, size = _without_gaps(each.shape, each.stride(), kept_axes)
-        found.append(Place(shape, stride, start, size))
-        start += size
+    for shape, stride in layouts:
+        steps, step = [0] * len(shape), 1
+        for axis in sorted(range(kept_axes, len(shape)), key=lambda axis: stride[axis] if shape[axis] > 1 else 0):
+            steps[axis] = step
+            step *= shape[axis]
+        found.append(Place(tuple(shape[kept_axes:]), tuple(steps[kept_axes:]), start, step))
+        start += step
     return tuple(found)
 
 
@@ -173,6 +181,8 @@ def _copied(where: Sequence[Place], whole: Tensor) -> tuple[Tensor, ...]:
 
 def _flat(place: Place, value: Tensor) -> Tensor:
     """A tensor with its shape as one axis, in the order in which it lies in memory; a view where it can be one."""
+    if len(place.shape) == 1 and value.is_contiguous():
+        return value
     rows = value.shape[: value.dim() - len(place.shape)]
     steps = (place.size,) * len(rows)
     stride = (*steps, *place.stride)
@@ -204,18 +214,6 @@ def _apart(where: Sequence[Place], whole: Tensor) -> list[Tensor]:
 def _order(place: Place) -> list[int]:
     """The axes, those with the longest steps in memory first."""
     return sorted(range(len(place.shape)), key=lambda axis: -place.stride[axis])
-
-
-@functools.lru_cache(maxsize=4096)
-def _without_gaps(
-    shape: tuple[int, ...], stride: tuple[int, ...], kept_axes: int
-) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """Shape, steps and number of elements of the axes after some, in their order in memory but without gaps."""
-    steps, step = [0] * len(shape), 1
-    for axis in sorted(range(kept_axes, len(shape)), key=lambda axis: stride[axis] if shape[axis] > 1 else 0):
-        steps[axis] = step
-        step *= shape[axis]
-    return tuple(shape[kept_axes:]), tuple(steps[kept_axes:]), step
 
 
 def memory_order(value: Tensor, kept_axes: int = 0) -> list[int]:

@@ -113,8 +113,9 @@ class PatchGroup(ComponentGroup):
         values = self.logits if self.found is None else self.found.log_probs
         if values is not None:
             return [-self.entropy(values) * count]
-        probs = self.mixing or (1 / self.components,) * self.components
-        return [sum(p * math.log(p) for p in probs if p > 0) * count]
+        if self.mixing is None:
+            return [-math.log(self.components) * count]
+        return [sum(p * math.log(p) for p in self.mixing if p > 0) * count]
 
     def choose(self, shape: tuple[int, ...], like: Tensor, spec: Sampling) -> Tensor:
         """Drawn indices; where probabilities are learned, the pass notes how probable each row's are."""
