@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -80,13 +79,11 @@ def register_kl(q: type, p: type) -> Callable[[KLFunction], KLFunction]:
         if (q, p) in _PAIRS:
             raise ValueError(f"the KL divergence of {q.__name__} from {p.__name__} is registered already")
         _PAIRS[q, p] = function
-        find_kl.cache_clear()
         return function
 
     return add
 
 
-@functools.lru_cache(maxsize=1024)
 def find_kl(q: type, p: type) -> KLFunction | None:
     """The registered function of the most specific pair, None where there is none."""
     for posterior in q.__mro__:
