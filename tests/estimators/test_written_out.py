@@ -116,7 +116,8 @@ def test_flipout_is_the_expression_and_so_are_its_gradients(kind, n):
         x, mean, deviation, bias, bias_deviation = values
         if n == 1:  # is given as it is
             deviation, bias_deviation = deviation.squeeze(0), bias_deviation.squeeze(0)
-        return FlipoutFunction.apply(op, n, x.shape, 0, x, mean, deviation, bias, bias_deviation, s_in, s_out)
+        signs = op.spread(s_in, x), op.spread(s_out, x)
+        return FlipoutFunction.apply(op, n, x.shape, 0, x, mean, deviation, bias, bias_deviation, *signs)
 
     def naive(x, mean, deviation, bias, bias_deviation):
         # Row by row, each with its own weight.

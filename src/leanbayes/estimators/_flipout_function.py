@@ -37,23 +37,22 @@ def forward(
         deviation: Drawn deviations from it ``[n, *shape]``, ``[*shape]`` of a single sample.
         bias: ``[out]``, used where there is a mean.
         bias_deviation: ``[n, out]``, ``[out]`` of a single sample.
-        s_in: Signs of the input's features ``[rows, in]``, spread as the op does it or not.
-        s_out: Signs of the output's features ``[rows, out]``, likewise.
+        s_in: Signs of the input's features, as the op spreads them.
+        s_out: Signs of the output's features, likewise.
     """
     # All have the dtype that they are to be computed in.
     with noise.exact_products(x.device, x.dtype):
         viewed = with_shape(x, shape)
-        signed = viewed if s_in is None else op.scale(viewed, s_in, batch_dim)
+        signed = viewed if s_in is None else viewed * s_in
         if n == 1:
             z = op(signed, deviation, bias_deviation)
         else:
             rows_per_sample(shape[batch_dim], n)
             z = op.stacked(signed, deviation, bias_deviation, batch_dim)
-        factor = None if s_out is None else op.spread(s_out, z, batch_dim)
         if mean is None:
-            return z if factor is None else z * factor
+            return z if s_out is None else z * s_out
         y = with_shape(op(x, mean, bias), z.shape)
-        return y + z if factor is None else torch.addcmul(y, z, factor)
+        return y + z if s_out is None else torch.addcmul(y, z, s_out)
 
 
 class FlipoutFunction(torch.autograd.Function):
@@ -94,10 +93,9 @@ class FlipoutFunction(torch.autograd.Function):
         _, _, _, _, wants_x, wants_mean, wants_deviation, wants_bias, wants_bias_deviation, _, _ = ctx.needs_input_grad
         with noise.exact_products(grad.device):
             viewed = with_shape(x, ctx.shape)
-            signs = None if s_in is None else op.spread(s_in, viewed, axis)
-            # In another order than `scale` has, lest a compiler finds it to be that of the forward pass and keeps it.
-            signed = viewed if signs is None else signs * viewed
-            turned = grad if s_out is None else op.scale(grad, s_out, axis)
+            # In another order than before, lest a compiler finds it to be that of the forward pass and keeps it.
+            signed = viewed if s_in is None else s_in * viewed
+            turned = grad if s_out is None else grad * s_out
             wanted = wants_x, wants_deviation
             if n == 1:
                 grad_x, d_deviation = op.gradients(turned, signed, deviation, wanted)
@@ -111,7 +109,7 @@ class FlipoutFunction(torch.autograd.Function):
                 None,
                 None,
                 None,
-                None if grad_x is None else flat_as(op, x, _input_gradient(from_mean, grad_x, signs)),
+                None if grad_x is None else flat_as(op, x, _input_gradient(from_mean, grad_x, s_in)),
                 d_mean,
                 d_deviation,
                 op.bias_gradient(grad) if wants_bias else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -80,7 +79,6 @@ def register_kl(q: type, p: type) -> Callable[[KLFunction], KLFunction]:
         if (q, p) in _PAIRS:
             raise ValueError(f"the KL divergence of {q.__name__} from {p.__name__} is registered already")
         _PAIRS[q, p] = function
-        _found.cache_clear()
         return function
 
     return add
@@ -88,19 +86,11 @@ def register_kl(q: type, p: type) -> Callable[[KLFunction], KLFunction]:
 
 def find_kl(q: type, p: type) -> KLFunction | None:
     """The registered function of the most specific pair, None where there is none."""
-    # A trace asks once, and cannot go through a cache.
-    return _search(q, p) if torch.compiler.is_compiling() else _found(q, p)
-
-
-def _search(q: type, p: type) -> KLFunction | None:
     for posterior in q.__mro__:
         for prior in p.__mro__:
             if (posterior, prior) in _PAIRS:
                 return _PAIRS[posterior, prior]
     return None
-
-
-_found = functools.lru_cache(maxsize=1024)(_search)
 
 
 def why_infinite(q: Posterior, p: Prior | None) -> str | None:
