@@ -181,14 +181,14 @@ def _copied(where: Sequence[Place], whole: Tensor) -> tuple[Tensor, ...]:
 
 def _flat(place: Place, value: Tensor) -> Tensor:
     """A tensor with its shape as one axis, in the order in which it lies in memory; a view where it can be one."""
-    if len(place.shape) == 1 and value.is_contiguous():
+    if len(place.shape) == 1:
         return value
     rows = value.shape[: value.dim() - len(place.shape)]
     steps = (place.size,) * len(rows)
     stride = (*steps, *place.stride)
     if value.stride() != stride and any(a != b and n > 1 for a, b, n in zip(value.stride(), stride, value.shape)):
         value = value.new_empty_strided(value.shape, stride).copy_(value)
-    return value if len(place.shape) == 1 else value.as_strided((*rows, place.size), (*steps, 1))
+    return value.as_strided((*rows, place.size), (*steps, 1))
 
 
 def _joined(where: Sequence[Place], tensors: Sequence[Tensor]) -> Tensor:
