@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -14,8 +14,7 @@ from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._base import Posterior
 
 
-# Not frozen: it is made for every call of a layer, and one that is takes three times as long to make.
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Call:
     """One application of a layer: draw ``op(x, w) + b`` for random w (and possibly random b).
 
@@ -46,7 +45,7 @@ class Call:
 
     def weights(self) -> Tensor:
         """Drawn weights ``[n, *shape]``, one for all rows of a sample."""
-        return self._stacked(self.weight)
+        return _draws(self.weight, self.spec, self.zero_mean)
 
     @property
     def draws_copies(self) -> bool:
@@ -67,16 +66,11 @@ class Call:
         """The bias: a point ``[out]``, or draws ``[n, out]``."""
         if not isinstance(self.bias, RandomParameter):
             return self.bias
-        return self._stacked(self.bias)
+        return _draws(self.bias, self.spec, self.zero_mean)
 
-    def _stacked(self, parameter: RandomParameter) -> Tensor:
-        drawn = self.drawn(parameter)
-        return drawn.unsqueeze(0) if self.spec.n == 1 else drawn
 
-    def drawn(self, parameter: RandomParameter) -> Tensor:
-        """Draws of the weight or the bias ``[n, *shape]``; that of a single sample ``[*shape]``."""
-        n, spec = self.spec.n, self.spec
-        return parameter.deviations(n, spec) if self.zero_mean else parameter.draws(n, spec)
+def _draws(parameter: RandomParameter, spec: Sampling, zero_mean: bool) -> Tensor:
+    return parameter.deviation(spec.n, spec) if zero_mean else parameter.rsample(spec.n, spec)
 
 
 def applicable(posterior: Posterior, ops: Sequence[LinearOp]) -> list[Estimator]:
@@ -144,7 +138,7 @@ def draw(name: str, call: Call) -> Tensor:
     if frame is not None:
         chosen, shared = _agreed(frame, chosen, shared, call)
     if shared and not call.spec.joint:
-        call.spec = call.spec.jointly()
+        call = replace(call, spec=call.spec.jointly())
     return chosen.function(call)
 
 
