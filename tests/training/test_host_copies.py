@@ -8,6 +8,7 @@ from torch.overrides import TorchFunctionMode
 import leanbayes as lb
 from leanbayes.models import create
 from leanbayes.objectives import elbo as objective
+from leanbayes.training import SideBySide
 
 # Functions that wait for a GPU, copy to it, or have a result whose shape depends on values.
 WAITS = {
@@ -41,6 +42,25 @@ def table():
 def images():
     net = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
     return net, torch.randn(8, 2, 4, 4)
+
+
+def side_by_side():
+    """Networks under one `vmap`, as `fit_many` trains them; an ensemble is none of them."""
+    return [nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)) for _ in range(2)]
+
+
+@pytest.mark.parametrize("method", METHODS[:-1], ids=repr)
+def test_no_step_of_networks_side_by_side_waits(method, monkeypatch):
+    monkeypatch.setattr(objective, "check_no_nan", lambda x: None)
+    monkeypatch.setattr(lb.Gaussian, "check", lambda self, outputs, targets: None)
+    torch.manual_seed(0)
+    elbo = lb.ELBO(SideBySide([lb.bayesianize(net, method) for net in side_by_side()]), 100, lb.Gaussian(1.0))
+    x, y = torch.randn(8, 2, 4), torch.randn(8, 2, 3)
+    for _ in range(3):
+        elbo(x, y).loss.backward()
+    with Watch() as watch:
+        elbo(x, y).loss.backward()
+    assert not watch.found
 
 
 @pytest.mark.parametrize("make", [table, images], ids=["table", "images"])

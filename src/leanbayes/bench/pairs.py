@@ -99,11 +99,9 @@ class Plain(Kept):
         """Peak memory of a training step."""
         if self.setup.device.type != "cuda":
             raise NoMeasure("peak memory is measured on a GPU only")
-        return self.keep(("bytes", mode), lambda: peak_bytes(lambda: self._new_step(mode).run, self.setup.device))
-
-    def _new_step(self, mode: str) -> Step:
-        """A step that is built now, kept where there is none so far."""
-        return plain_step(self.setup, mode) if ("step", mode) in self._made else self.step(mode)
+        return self.keep(
+            ("bytes", mode), lambda: peak_bytes(lambda: plain_step(self.setup, mode).run, self.setup.device)
+        )
 
     def profile(self, mode: str) -> dict[str, Any]:
         """Where the time of a training step goes."""

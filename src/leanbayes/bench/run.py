@@ -136,9 +136,7 @@ class _Run:
         self.file = file
         self.watch = watch
         self.plain = Plain(setup)
-        # Memory is that of a step which is built then; as capturing takes a while, that one is also timed afterwards.
-        first = sorted(plan.parts, key=lambda part: part != "memory")
-        self.parts = [part for part in first if part in setup.network.parts]
+        self.parts = [part for part in plan.parts if part in setup.network.parts]
 
     def all(self) -> None:
         """Plain network, contenders, peers, curves."""
@@ -169,9 +167,11 @@ class _Run:
                 self._measure(wanted | size, partial(self._figures, one, built, **_without_name(wanted)))
 
     def _figures(self, one: Contender, built: Kept, mode: str, part: str, samples: int | None) -> dict[str, Any]:
-        step = partial(built.keep, (mode,), lambda: contender_step(self.setup, one, mode))
+        new = partial(contender_step, self.setup, one, mode)
         if part == "memory":
-            return memory_figures(self.setup, one, mode, step, self.plain.bytes(mode))
+            # Of a step of its own: with one that is timed as well, a recording's memory was not seen on a GPU.
+            return memory_figures(self.setup, one, mode, new, self.plain.bytes(mode))
+        step = partial(built.keep, (mode,), new)
         if part == "step":
             return step_figures(self.setup, one, mode, step(), self.plain.step(mode))
         if part == "profile":
