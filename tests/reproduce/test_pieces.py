@@ -103,6 +103,22 @@ def test_pieces_with_other_settings_are_not_used(on, change):
         on("second", measure=nothing_to_do, **change)
 
 
+def of_epochs(name, settings):
+    return {"epochs": settings["epochs"]} if name == "seed0" else {}
+
+
+def decided(work):
+    return lambda run: Outcome([Row("net", "third", None, run.decided_by(of_epochs).each_seed(work))])
+
+
+def test_settings_that_do_not_decide_a_piece_may_change(on):
+    on("first", measure=decided(third), settings={"limit": 0.7})
+    with pytest.raises(AssertionError, match="seed 0"):
+        on("first", measure=decided(leave_out), settings={"epochs": 3}, replace=True)
+    result = on("first", measure=decided(leave_out))
+    assert result["rows"][0]["measured"] == pytest.approx([1 / 3, 2 / 3])
+
+
 @pytest.mark.parametrize("data, brought", [("data0", 1), ("data1", 0)])
 def test_pieces_on_other_data_are_not_used(on, tmp_path, data, brought):
     for seed in (0, 1):

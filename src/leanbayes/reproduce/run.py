@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,7 @@ class Run:
         self._source = "generated" if preset == "smoke" and data is None and not download else "real"
         self._fetch = {"download": True} if download else {}
         self._generated_note = "generated data"
+        self._settings_of: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] = _all_settings
 
     def __getstate__(self) -> dict[str, Any]:
         """What another process gets: it loads its data itself."""
@@ -137,6 +139,17 @@ class Run:
         """This run with the pieces of work of another recipe, so that what both need is done once."""
         part = copy.copy(self)
         part.id = id
+        return part
+
+    def decided_by(self, settings_of: Callable[[str, Mapping[str, Any]], Mapping[str, Any]]) -> Run:
+        """This run with pieces of work that some of the settings decide, so that changes to the others keep them.
+
+        Args:
+            settings_of: ``settings_of(name, settings)`` gives those that decide the piece of that name; a function of a
+                module.
+        """
+        part = copy.copy(self)
+        part._settings_of = settings_of
         return part
 
     def load(self, name: str, *, rows: Any = None, **options: Any) -> Dataset:
@@ -250,10 +263,13 @@ class Run:
 
     def _done(self, name: str) -> dict[str, Any] | None:
         """What is kept of a piece of work that was done with the same settings on the same data."""
-        return self.pieces.find(self.id, name, self._fits)
+        return self.pieces.find(self.id, name, partial(self._fits, name))
 
-    def _fits(self, piece: Mapping[str, Any]) -> bool:
-        if piece["about"] != self._about():
+    def _fits(self, name: str, piece: Mapping[str, Any]) -> bool:
+        theirs, own = piece["about"], self._about()
+        if theirs["data"] != own["data"]:
+            return False
+        if self._settings_of(name, theirs["settings"]) != self._settings_of(name, own["settings"]):
             return False
         return all(self._fingerprint(key) == value for key, value in piece["fingerprints"].items())
 
@@ -409,6 +425,10 @@ def _do_piece(piece: _Piece) -> None:
     piece.run.leg.worked = False  # this process does something before the leg ends, as any does
     piece.run.progress = False  # bars of several processes would write over each other
     piece.run.unit(piece.name, lambda: piece.work(piece.run, *piece.arguments))
+
+
+def _all_settings(name: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    return settings
 
 
 class _Stop:

@@ -205,6 +205,12 @@ def train(run: Run, name: str, seed: int, data: Arrays, recipe: str = "emp") -> 
     )
 
 
+def deciding(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that decide a piece of work: how patches start makes no difference to networks without any."""
+    plain = name.startswith(("vanilla-", "dropout-"))
+    return {key: value for key, value in settings.items() if not (plain and key in ("init", "init_std"))}
+
+
 def scores(run: Run, name: str, seed: int, recipe: str = "emp") -> dict[str, Any]:
     """Train one network, and measure its predictions of the test images for every number of samples."""
     data, (x, y) = hundred_classes(run)

@@ -224,6 +224,14 @@ def spread_rate(rate: float | None, rank: int | None) -> float | None:
     return rate if rate is None or rank is None else TIED * rate
 
 
+def deciding(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that decide a piece of work, whose name begins with that of a model: of those by model, its own."""
+    model = name.partition("-")[0]
+    found = {key: value.get(model) if isinstance(value, Mapping) else value for key, value in settings.items()}
+    chosen = {key: model in settings[key] for key in ("compressed",) if key in settings}
+    return {key: value for key, value in found.items() if key not in ("models", "repeated")} | chosen
+
+
 def described(settings: Mapping[str, Any], model: str) -> str:
     """How a network is trained, in words."""
     s, spread = settings, settings["variational_lr"][model]

@@ -11,7 +11,7 @@ from leanbayes.bench.measuring import settled
 from leanbayes.bench.networks import Network
 from leanbayes.bench.pairs import step_figures
 from leanbayes.bench.setup import Setup
-from leanbayes.bench.steps import CAPTURED, EAGER, plain_step
+from leanbayes.bench.steps import CAPTURED, EAGER, contender_step, plain_step
 from leanbayes.reproduce.run import Run
 
 _ROUNDS, _ROUND_S = 15, 0.2
@@ -34,7 +34,8 @@ def step_time(run: Run, network: Network, contender: Contender, batch: int) -> d
     setup = Setup(network, torch.device(run.device), "bf16" if fast else "32", batch, batch, _rounds(run), round_s)
     mode = CAPTURED if fast else EAGER
     with settled(setup.device):
-        found = step_figures(setup, contender, mode, plain_step(setup, mode))
+        step = contender_step(setup, contender, mode)
+        found = step_figures(setup, contender, mode, step, plain_step(setup, mode))
     return {name: found[name] for name in _KEPT}
 
 

@@ -34,7 +34,7 @@ def measure(run: Run) -> Outcome:
     """Train the four networks, compare their predictions of the same images, and time their training steps."""
     networks = {f"{name}-seed{seed}": (name, seed) for name in emp.NAMES for seed in run.seeds}
     times = {f"time-{name}": (name, None) for name in _TIMED}
-    done = run.units(_piece, networks | times, alone=times)
+    done = run.decided_by(emp.deciding).units(_piece, networks | times, alone=times)
     found = {name: [done[f"{name}-seed{seed}"] for seed in run.seeds] for name in emp.NAMES}
     slower = {name: [done[f"time-{name}"]["ratio"]] for name in _TIMED}
     most = max(run.settings["samples"])

@@ -26,7 +26,7 @@ _FLAT = 0.5
 
 def measure(run: Run) -> Outcome:
     """The networks of emp-cifar100 with more and more samples."""
-    found = run.as_recipe(emp_cifar100.ID).each_seed_of(emp.scores, _PUBLISHED)
+    found = run.as_recipe(emp_cifar100.ID).decided_by(emp.deciding).each_seed_of(emp.scores, _PUBLISHED)
     counts = run.settings["samples"]
     rows, checks, curves = [], [], {}
     for name, published in _PUBLISHED.items():

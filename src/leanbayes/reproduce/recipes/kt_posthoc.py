@@ -38,7 +38,7 @@ def measure(run: Run) -> Outcome:
     """Train every network as mean-field, then cut its standard deviations to low ranks."""
     models = [model for model in kt.MODELS if model in run.settings["models"]]
     seeds = {model: posthoc.seeds_of(run, model) for model in models}
-    done = run.units(
+    done = run.decided_by(kt.deciding).units(
         posthoc.scores, {f"{model}-seed{seed}": (model, seed) for model in models for seed in seeds[model]}
     )
     found = {model: [done[f"{model}-seed{seed}"] for seed in seeds[model]] for model in models}

@@ -51,7 +51,7 @@ def measure(run: Run) -> Outcome:
         for rank in RANKS
         for seed in seeds[model]
     }
-    done = run.units(_scores, pieces)
+    done = run.decided_by(kt.deciding).units(_scores, pieces)
     rows: list[Row] = []
     values: dict[str, dict[str, dict[str, list[float]]]] = {}
     for model in _PUBLISHED:
