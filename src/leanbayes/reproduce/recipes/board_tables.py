@@ -52,7 +52,7 @@ def measure(run: Run) -> Outcome:
         for number in range(split_count(table, s["splits"]))
     }
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for piece, one in run.units(_scores, pieces).items():
+    for piece, one in run.decided_by(_by_name).units(_scores, pieces).items():
         _, table, name, _ = pieces[piece]
         found.setdefault((table, name), []).append(one)
         if one.get("missing"):
@@ -73,6 +73,11 @@ def measure(run: Run) -> Outcome:
         "means": {m: {n: {t: mean_of(v) for t, v in of.items()} for n, of in by.items()} for m, by in board.items()},
     }
     return Outcome(_rows(board, s), _checks(board, s), figure, _notes(s))
+
+
+def _by_name(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Table, contender and split say all; settings choose among them."""
+    return {}
 
 
 def _values(
