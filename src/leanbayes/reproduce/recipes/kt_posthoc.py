@@ -114,6 +114,11 @@ def _notes(run: Run, models: Sequence[str]) -> list[str]:
     s = run.settings
     return [
         "; ".join(kt.described(s, name) for name in models),
+        *(
+            f"{kt.MODELS[name].title}: the KL comes in over the first {100 * s['anneal'][name]:.0f} % of the epochs"
+            for name in models
+            if s["anneal"][name]
+        ),
         "rank by SVD: the truncated singular value decomposition of the standard deviations, with zeros for what is "
         "negative, as published; compressed: non-negative factors with the least KL divergence from what was trained, "
         'which `compress(how="reverse")` finds',
