@@ -79,7 +79,10 @@ def hand_written_step(setup: Setup, model: nn.Module, loss_of: Callable[[Tensor,
 def _captured(setup: Setup, model: nn.Module, elbo: ELBO) -> Step:
     step = captured_step(setup, elbo, _optimizer(model))
     x, y = setup.examples(setup.batch)
-    run = lambda: step(x, y).loss  # noqa: E731
+
+    def run() -> Tensor:
+        return step(x, y).loss
+
     return Step(run, model, lambda: str(step.how), start_up(setup, run))
 
 

@@ -138,6 +138,8 @@ MODELS = {
 # does not name, and the ResNet for 700 epochs at 1e-4. Standard deviations start far below the prior's and move by no
 # more than the learning rate per step in their logarithms. On held-out images the negative ELBO of the MLP was 7.2 nats
 # after 50 epochs at 1e-3 and 2.0 after 35 at 3e-3, which is why it is the latter; in short trainings it falls to 0.
+# More epochs lower its ELBO further and raise the NLL of held-out images: 0.105 after 200, 0.116 after 300, 0.127 after
+# 1000.
 # The LSTM learns its words by heart before there is noise to keep it from that, so that its standard deviations have a
 # rate of their own: the NLL of held-out reviews was 0.39 after 15 epochs at 3e-4 and 1e-2, and 0.61 to 0.81 where both
 # learned at 1e-3 or 3e-3. Tied ones go by two factors, and at 3e-3 to the same.
