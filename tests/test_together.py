@@ -5,12 +5,13 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import leanbayes as lb
 from leanbayes._owners import owners, sorted_owners
 from leanbayes._sampling import own_frame
 from leanbayes.parameter import RandomParameter
-from leanbayes.posteriors._joined import SideBySide, joined, pieces
+from leanbayes.posteriors._joined import Apart, SideBySide, joined, pieces, places
 from leanbayes.posteriors.mean_field import MeanFieldPosterior
 
 METHODS = [lb.MeanField(bias="same"), lb.MeanField(estimator="weight"), lb.Rank1(3), lb.Rank1(2, posterior="cauchy"),
@@ -164,10 +165,60 @@ def test_draws_and_divergence_share_what_is_side_by_side(method, monkeypatch):
 def test_gradients_of_what_is_side_by_side_are_those_of_cat():
     parts = [torch.randn(3, size, dtype=torch.float64, requires_grad=True) for size in (2, 5, 1)]
     weight = torch.randn(3, 8, dtype=torch.float64)
-    got = torch.autograd.grad((SideBySide.apply(*parts).square() * weight).sum(), parts)
+    where = places(parts, 1)
+    got = torch.autograd.grad((SideBySide.apply(where, *parts).square() * weight).sum(), parts)
     expected = torch.autograd.grad((torch.cat(parts, -1).square() * weight).sum(), parts)
     assert all(torch.equal(a, b) and a.is_contiguous() for a, b in zip(got, expected, strict=True))
-    assert torch.autograd.gradgradcheck(lambda *each: SideBySide.apply(*each).pow(3), parts)
+    assert torch.autograd.gradgradcheck(lambda *each: SideBySide.apply(where, *each).pow(3), parts)
+
+
+LAYOUTS = {
+    "plain": lambda: [torch.randn(2, 3, 2, 2), torch.randn(4)],
+    "channels last": lambda: [torch.randn(2, 3, 2, 2).to(memory_format=torch.channels_last), torch.randn(3, 2)],
+    "with gaps": lambda: [torch.randn(2, 6)[:, ::2], torch.randn(3, 2).mT],
+    "of one position": lambda: [torch.randn(2, 3, 1, 1).to(memory_format=torch.channels_last), torch.randn(1, 2)],
+}
+
+
+@pytest.mark.parametrize("rows", [None, 3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_is_joined_and_taken_apart_is_what_it_was(layout, rows):
+    originals = LAYOUTS[layout]()
+    where = places(originals)
+    values = originals if rows is None else [torch.randn(rows, *each.shape) for each in originals]
+    values = [value.double().requires_grad_() for value in values]
+
+    def both(*each):
+        return Apart.apply(where, False, SideBySide.apply(where, *each))
+
+    for value, again in zip(values, both(*values), strict=True):
+        assert torch.equal(value, again)
+    assert torch.autograd.gradcheck(lambda *each: [one.pow(3) for one in both(*each)], values)
+    assert torch.autograd.gradgradcheck(lambda *each: [one.pow(3) for one in both(*each)], values)
+
+
+def test_transformations_see_joined_parameters_as_autograd_does():
+    parts = [MeanFieldPosterior(torch.randn(4, 3, 2, 2).contiguous(memory_format=torch.channels_last), 0.1),
+             MeanFieldPosterior(torch.randn(5), 0.1)]  # fmt: skip
+
+    def squares(*locs):
+        for part, loc in zip(parts, locs):
+            part._parameters["loc"] = loc
+        drawn = pieces(joined(parts).loc.unsqueeze(0), locs)
+        return sum((number + 1) * each.pow(2).sum() for number, each in enumerate(drawn))
+
+    locs = [part.loc.detach() for part in parts]
+    for number, (got, loc) in enumerate(zip(torch.func.grad(squares, argnums=(0, 1))(*locs), locs, strict=True)):
+        torch.testing.assert_close(got, 2 * (number + 1) * loc)
+
+
+def test_gradients_of_joined_parameters_are_taken_as_they_are():
+    parts = [MeanFieldPosterior(torch.randn(4, 3, 2, 2).contiguous(memory_format=torch.channels_last), 0.1),
+             MeanFieldPosterior(torch.randn(5), 0.1)]  # fmt: skip
+    joined(parts).loc.square().sum().backward()
+    first, second = (part.loc.grad for part in parts)
+    assert first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()  # nothing was copied
+    assert first.stride() == parts[0].loc.stride()
 
 
 @pytest.mark.parametrize("method", [lb.MeanField(estimator="weight"), lb.MeanField(estimator="flipout"), lb.Rank1(2),
@@ -188,3 +239,68 @@ def test_a_part_without_gradients_leaves_them_to_later_parts(method):
     assert all(parameter.grad is not None for parameter in model.head.parameters())
     body = [parameter.grad for parameter in model.body.parameters()]
     assert all(grad is None or not grad.any() for grad in body)
+
+
+@pytest.mark.parametrize("low", [False, True])
+@pytest.mark.parametrize("estimator", ["local", "flipout"])
+def test_means_and_variances_that_are_seen_together_are_those_of_each(estimator, low, monkeypatch):
+    model = lb.bayesianize(network(), lb.MeanField(estimator=estimator, init_std=0.2))
+    elbo = lb.ELBO(model, 100)
+    x, y = torch.randn(4, 3, 6, 6), torch.randint(4, (4,))
+
+    def gradients():
+        with torch.random.fork_rng(), torch.autocast("cpu", torch.bfloat16, enabled=low):
+            torch.manual_seed(1)
+            loss = elbo(x, y).loss
+        return [loss, *torch.autograd.grad(loss, list(model.parameters()))]
+
+    seen = []
+    original = MeanFieldPosterior.view_together.__func__
+    monkeypatch.setattr(
+        MeanFieldPosterior, "view_together", classmethod(lambda cls, *a: seen.append(1) or original(cls, *a))
+    )
+    together = gradients()
+    assert len(seen) == 1
+    monkeypatch.setattr(RandomParameter, "_seen_with_others", lambda self, view, by: None)
+    for one, other in zip(together, gradients(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-2 if low else 1e-5, atol=1e-3 if low else 1e-6)
+
+
+def test_layers_in_a_checkpoint_see_their_means_alone(monkeypatch):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.block = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+            self.checkpoints = False
+
+        def forward(self, x):
+            x = self.first(x)
+            return checkpoint(self.block, x, use_reentrant=False) if self.checkpoints else self.block(x)
+
+    model = lb.bayesianize(Net(), lb.MeanField(estimator="local"))
+    x, found = torch.randn(3, 4), []
+    for model.checkpoints in (True, False):
+        torch.manual_seed(5)
+        found.append(torch.autograd.grad(model(x).square().sum(), list(model.parameters())))
+    for ours, plain in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain)
+
+
+@pytest.mark.parametrize("method", [lb.MeanField(estimator="weight"), lb.ECMP(3), lb.Rank1(2)], ids=str)
+def test_a_step_has_no_more_nodes_per_layer_than_it_needs(method):
+    """Each node of autograd is host time, forwards and back; what is joined must not be taken apart by autograd."""
+
+    def nodes(layers):
+        body = [part for _ in range(layers) for part in (nn.Conv2d(3, 3, 3, padding=1, bias=False), nn.BatchNorm2d(3))]
+        model = lb.bayesianize(nn.Sequential(*body, nn.Flatten(), nn.Linear(48, 4)), method)
+        loss = lb.ELBO(model, 100, tile=False)(torch.randn(2, 3, 4, 4), torch.tensor([0, 1])).loss
+        found, todo = set(), [loss.grad_fn]
+        while todo:
+            node = todo.pop()
+            if node is not None and node not in found:
+                found.add(node)
+                todo += [each for each, _ in node.next_functions]
+        return sum("AccumulateGrad" not in node.name() for node in found)
+
+    # A convolution and a norm; and two products of rank-1 layers.
+    assert nodes(5) - nodes(4) == (4 if isinstance(method, lb.Rank1) else 2)

@@ -47,16 +47,17 @@ def add_up(offered: list[Any]) -> list[Tensor]:
     joint: dict[nn.Module, list[JointTerm]] = {}
     alike: dict[Any, list[Divergence]] = {}
     terms: list[Tensor] = []
+    # Compilers put what is alike together by themselves.
+    compiling = torch.compiler.is_compiling()
     for term in offered:
-        if isinstance(term, JointTerm):
-            joint.setdefault(term.group, []).append(term)
-        elif isinstance(term, Divergence):
-            # Compilers put what is alike together by themselves.
-            key = None if torch.compiler.is_compiling() else term.join_key()
+        if isinstance(term, Divergence):
+            key = None if compiling else term.join_key()
             if key is None:
                 terms.append(term.value())
             else:
                 alike.setdefault(key, []).append(term)
+        elif isinstance(term, JointTerm):
+            joint.setdefault(term.group, []).append(term)
         elif isinstance(term, Tensor):
             terms.append(term)
     return terms + [_as_one(parts).value() for parts in alike.values()] + [_joint(parts) for parts in joint.values()]

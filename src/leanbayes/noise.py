@@ -30,11 +30,22 @@ def full_precision(value: Tensor) -> Tensor:
     return value.to(compute_dtype(value.dtype))
 
 
-def exact_products(device: torch.device) -> AbstractContextManager:
-    """Context in which autocast leaves products in the precision of their factors."""
-    if device.type != "meta" and torch.is_autocast_enabled(device.type):
-        return torch.autocast(device.type, enabled=False)
-    return nullcontext()
+_AS_IT_IS = nullcontext()
+
+
+def exact_products(device: torch.device, *dtypes: torch.dtype) -> AbstractContextManager:
+    """Context in which autocast leaves products in the precision of their factors.
+
+    Args:
+        device: Where they are computed.
+        *dtypes: Those of all factors where they are known: where autocast would choose no other, nothing is changed,
+            as its contexts take longer than a small product.
+    """
+    if device.type == "meta" or not torch.is_autocast_enabled(device.type):
+        return _AS_IT_IS
+    if dtypes and set(dtypes) == {torch.get_autocast_dtype(device.type)}:
+        return _AS_IT_IS
+    return torch.autocast(device.type, enabled=False)
 
 
 def _draw(function: Callable[..., Tensor], shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:

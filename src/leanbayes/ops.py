@@ -59,8 +59,11 @@ class LinearOp(ABC):
         return False
 
     def add_feature_axis(self, values: Tensor, ndim: int, batch_dim: int) -> Tensor:
-        """View ``[rows, features]`` so that it broadcasts with an input or output of `ndim` axes, features last."""
-        if ndim == 2:
+        """View ``[rows, features]`` so that it broadcasts with an input or output of `ndim` axes, features last.
+
+        What has so many axes already is left alone.
+        """
+        if values.dim() == ndim:
             return values
         return values.view(*(1,) * batch_dim, values.shape[0], *(1,) * (ndim - 2 - batch_dim), values.shape[1])
 
@@ -77,12 +80,16 @@ class LinearOp(ABC):
         outputs = [self(part, w, None if bias is None else bias[s]) for s, (part, w) in enumerate(zip(parts, weight))]
         return torch.cat(outputs, batch_dim)
 
+    def positions(self) -> int:
+        """Number of axes of an input or output after that of its features, as an image has."""
+        return 0
+
     def square(self, x: Tensor) -> Tensor:
         """The input of the variance map: entries squared (an index selects the same row of a variance)."""
-        return x if self.index_input else x.square()
+        return x if self.index_input else x * x  # for `x.square()` autocast goes to float32
 
     def scale(self, x: Tensor, factor: Tensor, batch_dim: int = 0) -> Tensor:
-        """Multiply the features of every row by ``factor`` ``[rows or samples, features]``."""
+        """Multiply the features of every row by ``factor`` ``[rows or samples, features]``, spread already or not."""
         return x * self.spread(factor, x, batch_dim)
 
     def spread(self, factor: Tensor, x: Tensor, batch_dim: int = 0) -> Tensor:
@@ -349,9 +356,13 @@ class _Spatial(LinearOp):
         """See `LinearOp`."""
         return x.dim() == self.ndim + 2
 
+    def positions(self) -> int:
+        """See `LinearOp`."""
+        return self.ndim
+
     def add_feature_axis(self, values: Tensor, ndim: int, batch_dim: int) -> Tensor:
         """See `LinearOp`."""
-        return values.view(*values.shape, *(1,) * self.ndim)
+        return values if values.dim() == ndim else values.view(*values.shape, *(1,) * self.ndim)
 
     @property
     def has_gradients(self) -> bool:

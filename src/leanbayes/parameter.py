@@ -8,14 +8,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C._autograd import _top_saved_tensors_default_hooks
 
 from leanbayes import noise
 from leanbayes._owners import sorted_owners
 from leanbayes._sampling import Frame, Identity, Sampling, check_rerun, current_frame, note_dependence
 from leanbayes.groups import ComponentGroup
+from leanbayes.kernels._autograd import reverse_mode_alone
 from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Factors, Moments, Posterior, first_parameter
 from leanbayes.posteriors._divergence import Divergence
+from leanbayes.posteriors._joined import single
 from leanbayes.posteriors.sparse import sparse_copy
 from leanbayes.priors import Prior
 
@@ -48,10 +51,17 @@ class RandomParameter(nn.Module):
         self.tied = False
         # Axes whose features no user of the weight may give signs: those that some user looks up by index.
         self.unsigned_axes: frozenset[int] = frozenset()
+        # The estimator that its one user draws by, None where that depends on the input.
+        self.used_by: str | None = None
 
     def rsample(self, n: int, spec: Sampling) -> Tensor:
         """Draw n weights ``[n, *shape]``."""
-        return self._once("draw", n, spec, lambda: self._pad(self.posterior.rsample(n, spec)))
+        drawn = self.draws(n, spec)
+        return drawn.unsqueeze(0) if n == 1 else drawn
+
+    def draws(self, n: int, spec: Sampling) -> Tensor:
+        """The same; a single one, of n = 1, as it is, ``[*shape]``."""
+        return self._once("draw", n, spec, lambda: single(self._pad(self.posterior.rsample(n, spec))))
 
     @property
     def draws_copies(self) -> bool:
@@ -64,8 +74,13 @@ class RandomParameter(nn.Module):
 
     def deviation(self, n: int, spec: Sampling) -> Tensor:
         """Draw n weights less their mean ``[n, *shape]``."""
-        draw = self._once("deviation", n, spec, lambda: self.posterior.deviation(n, spec))
-        return self._pad(draw, torch.zeros_like) if self.padding_row is not None else draw
+        drawn = self.deviations(n, spec)
+        return drawn.unsqueeze(0) if n == 1 else drawn
+
+    def deviations(self, n: int, spec: Sampling) -> Tensor:
+        """The same; a single one, of n = 1, as it is, ``[*shape]``."""
+        drawn = self._once("deviation", n, spec, lambda: single(self.posterior.deviation(n, spec)))
+        return self._pad(drawn, torch.zeros_like)
 
     def factors(self, rows: int, spec: Sampling) -> Factors:
         """A weight and feature scales, one draw per row; in joint mode one per sample."""
@@ -89,7 +104,9 @@ class RandomParameter(nn.Module):
 
     def moments(self) -> Moments:
         """Mean and variance of the elements."""
-        moments = self.posterior.moments()
+        moments = self._seen_with_others("moments", "local")
+        if moments is None:
+            moments = self.posterior.moments()
         if self.padding_row is None:
             return moments
         mean = torch.zeros_like(moments.var, dtype=self.dtype) if moments.mean is None else moments.mean
@@ -109,6 +126,11 @@ class RandomParameter(nn.Module):
     def mean(self, component: int | None = None) -> Tensor:
         """The posterior mean."""
         return self._pad(self.posterior.mean(component))
+
+    def centre(self) -> Tensor:
+        """The posterior mean for a product; rounded as autocast would do it where it is rounded with others."""
+        found = self._seen_with_others("mean", "flipout")
+        return self.mean() if found is None else found
 
     def means(self, n: int, spec: Sampling) -> Tensor:
         """The mean ``[*shape]``, or one per sample ``[n, *shape]`` where components are spread over the samples."""
@@ -220,6 +242,32 @@ class RandomParameter(nn.Module):
                 frame.kept.setdefault((id(partner.identity), *key[1:]), drawn)
         return key in frame.kept
 
+    def _seen_with_others(self, view: str, by: str) -> Any:
+        """A view of this weight that was computed for all of its kind that an estimator uses; None where alone.
+
+        Their gradients are then computed for all at once, too.
+        """
+        frame = current_frame()
+        if self.used_by != by or torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return None
+        # What a checkpointed block computes must be the same in its second run, which has other others.
+        if frame is None or frame.joined is None or frame.root is None or _top_saved_tensors_default_hooks(True):
+            return None
+        device = self.device.type
+        place = (view, torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device))
+        if (*place, self.identity) not in frame.joined:
+            users = self._users_alike(frame, view) if reverse_mode_alone() else []
+            found = self.posterior.view_together([each.posterior for each in users], view) if len(users) > 1 else ()
+            frame.joined[*place, self.identity] = (self, None)
+            frame.joined |= {(*place, each.identity): (each, one) for each, one in zip(users, found)}
+        user, found = frame.joined[*place, self.identity]
+        return found if self._is_copy_of(user) else None
+
+    def _users_alike(self, frame: Frame, view: str) -> list[RandomParameter]:
+        """The weights of the model that are seen together with this one."""
+        kind = None if self.padding_row is not None else self.posterior.together_key(view)
+        return sorted_owners(frame.root, "kl_terms", _KIND_OF[view]).get(kind, [])
+
     def _is_copy_of(self, other: RandomParameter) -> bool:
         """Whether this is another one or a replica of it, with the same tensors."""
         return self.identity is other.identity and first_parameter(self.posterior) is first_parameter(other.posterior)
@@ -275,9 +323,11 @@ class RandomParameter(nn.Module):
         return True
 
 
-def _kind(what: str) -> Callable[[Any], Any]:
+def _kind(what: str, by: str | None = None) -> Callable[[Any], Any]:
     def of(owner: Any) -> Any:
-        alone = not isinstance(owner, RandomParameter) or owner.padding_row is not None
+        alone = (
+            not isinstance(owner, RandomParameter) or owner.padding_row is not None or by not in (None, owner.used_by)
+        )
         return None if alone else owner.posterior.together_key(what)
 
     return of
@@ -285,6 +335,7 @@ def _kind(what: str) -> Callable[[Any], Any]:
 
 # By what is drawn, a function that says with whom; the same object each time, as owners are sorted by it once.
 _KIND_OF = {what: _kind(what) for what in ("draw", "deviation", "factors", "choice")}
+_KIND_OF |= {"mean": _kind("mean", "flipout"), "moments": _kind("moments", "local")}
 
 
 def remove_row(value: Tensor, index: int | None) -> Tensor:

@@ -113,7 +113,11 @@ def test_flipout_is_the_expression_and_so_are_its_gradients(kind, n):
     values = leaves(x, mean, deviation, bias, bias_deviation)
 
     def ours(*values):
-        return FlipoutFunction.apply(op, x.shape, 0, *values, s_in, s_out)
+        x, mean, deviation, bias, bias_deviation = values
+        if n == 1:  # is given as it is
+            deviation, bias_deviation = deviation.squeeze(0), bias_deviation.squeeze(0)
+        signs = op.spread(s_in, x), op.spread(s_out, x)
+        return FlipoutFunction.apply(op, n, x.shape, 0, x, mean, deviation, bias, bias_deviation, *signs)
 
     def naive(x, mean, deviation, bias, bias_deviation):
         # Row by row, each with its own weight.
@@ -136,10 +140,10 @@ def test_flipout_is_the_expression_and_so_are_its_gradients(kind, n):
 
 def test_flipout_without_mean_and_signs():
     op, x, mean, bias = make("conv1d")
-    x, deviation = leaves(x, mean.unsqueeze(0))
+    x, deviation = leaves(x, mean)
 
     def ours(x, deviation):
-        return FlipoutFunction.apply(op, x.shape, 0, x, None, deviation, None, None, None, None)
+        return FlipoutFunction.apply(op, 1, x.shape, 0, x, None, deviation, None, None, None, None)
 
     torch.testing.assert_close(ours(x, deviation), op(x, mean))
     assert torch.autograd.gradcheck(ours, [x, deviation])
@@ -203,6 +207,7 @@ def test_flipout_keeps_its_input_and_signs(kind, low):
     with torch.autocast("cpu", torch.bfloat16, enabled=low):
         y, kept = kept_by(lambda: layer(x), layer.parameters())
     dtype = torch.bfloat16 if low else torch.float32
+    kept = [(tuple(size for size in shape if size > 1), dtype) for shape, dtype in kept]
     signs = [shape for shape, _ in kept if len(shape) == 2]
     assert [item for item in kept if item[0] not in signs] == [(tuple(x.shape), dtype)]
     assert all(shape in ((8, x.shape[1 if x.dim() == 4 else -1]), (8, 2)) for shape in signs)
@@ -313,6 +318,6 @@ def test_the_noise_of_keys_is_that_which_the_gradients_are_for():
 def test_draws_without_gradients_are_those_with():
     op, x, mean, bias = make("dense")
     signs = torch.ones(4, 3).double(), torch.ones(4, 2).double()
-    arguments = (op, x.shape, 0, x, mean, mean.unsqueeze(0), bias, None, *signs)
+    arguments = (op, 1, x.shape, 0, x, mean, mean, bias, None, *signs)
     with torch.no_grad():
         assert torch.equal(_flipout_function.forward(*arguments), FlipoutFunction.apply(*arguments))

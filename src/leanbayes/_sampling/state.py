@@ -104,7 +104,12 @@ class Sampling:
         return Sampling(n=n, generator=self.generator, stream=self.stream)
 
     def is_default(self) -> bool:
-        """Whether layers draw as they do outside of any context."""
+        """Whether layers draw as they do outside of any context; asked in eager code by every layer."""
+        if "_default" not in self.__dict__:
+            self.__dict__["_default"] = self._is_default()
+        return self.__dict__["_default"]
+
+    def _is_default(self) -> bool:
         plain = self.n == 1 and self.mean is False and self.zero_mean is False and not self.assigned
         undirected = self.generator is None and self.stream is None and self.streams is None
         random = isinstance(self.component, str) and self.component == "random"

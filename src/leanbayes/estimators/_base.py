@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -14,7 +14,8 @@ from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._base import Posterior
 
 
-@dataclass(frozen=True, eq=False)
+# Not frozen: it is made for every call of a layer, and one that is takes three times as long to make.
+@dataclass(eq=False, slots=True)
 class Call:
     """One application of a layer: draw ``op(x, w) + b`` for random w (and possibly random b).
 
@@ -45,7 +46,7 @@ class Call:
 
     def weights(self) -> Tensor:
         """Drawn weights ``[n, *shape]``, one for all rows of a sample."""
-        return _draws(self.weight, self.spec, self.zero_mean)
+        return self._stacked(self.weight)
 
     @property
     def draws_copies(self) -> bool:
@@ -66,11 +67,16 @@ class Call:
         """The bias: a point ``[out]``, or draws ``[n, out]``."""
         if not isinstance(self.bias, RandomParameter):
             return self.bias
-        return _draws(self.bias, self.spec, self.zero_mean)
+        return self._stacked(self.bias)
 
+    def _stacked(self, parameter: RandomParameter) -> Tensor:
+        drawn = self.drawn(parameter)
+        return drawn.unsqueeze(0) if self.spec.n == 1 else drawn
 
-def _draws(parameter: RandomParameter, spec: Sampling, zero_mean: bool) -> Tensor:
-    return parameter.deviation(spec.n, spec) if zero_mean else parameter.rsample(spec.n, spec)
+    def drawn(self, parameter: RandomParameter) -> Tensor:
+        """Draws of the weight or the bias ``[n, *shape]``; that of a single sample ``[*shape]``."""
+        n, spec = self.spec.n, self.spec
+        return parameter.deviations(n, spec) if self.zero_mean else parameter.draws(n, spec)
 
 
 def applicable(posterior: Posterior, ops: Sequence[LinearOp]) -> list[Estimator]:
@@ -138,7 +144,7 @@ def draw(name: str, call: Call) -> Tensor:
     if frame is not None:
         chosen, shared = _agreed(frame, chosen, shared, call)
     if shared and not call.spec.joint:
-        call = replace(call, spec=call.spec.jointly())
+        call.spec = call.spec.jointly()
     return chosen.function(call)
 
 

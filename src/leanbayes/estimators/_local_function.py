@@ -86,7 +86,7 @@ def forward(
     """The output ``op(x, mean) + sqrt(output_variance(x^2)) * e``, its slope by the variance, and channels of that."""
     op = setting.op
     # All have the dtype that they are to be computed in.
-    with noise.exact_products(x.device):
+    with noise.exact_products(x.device, x.dtype, var.dtype):
         y = None if mean is None else with_shape(op(x, mean, bias_mean), setting.shape)
         squares = op.square(x.to(var.dtype))
         variance, channels = output_variance(op, setting.mixing, squares, var, mix, bias_var)
@@ -129,8 +129,8 @@ class LocalFunction(torch.autograd.Function):
         _, wants_x, wants_mean, wants_var, wants_mix, wants_bias_mean, wants_bias_var, _, _ = ctx.needs_input_grad
         with noise.exact_products(grad.device):
             wide = x.to(var.dtype)
-            # Not `square`, lest a compiler finds it to be that of the forward pass and keeps it.
-            squares = wide * wide
+            # Not as `op.square` does it, lest a compiler finds it to be that of the forward pass and keeps it.
+            squares = wide.square()
             if torch.is_grad_enabled() and not torch.compiler.is_compiling():
                 slope, channels = _slope_again(op, mixing, squares, var, mix, bias_var, slope)
             by_variance = grad_var = grad.to(var.dtype) * slope.to(var.dtype)

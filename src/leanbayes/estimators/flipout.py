@@ -23,11 +23,11 @@ def flipout(call: Call) -> Tensor:
     op, spec = call.op, call.spec
     s_in = call.weight.signs(op.in_axis, op.in_features, call.rows, spec)
     s_out = call.weight.signs(op.out_axis, op.out_features, call.rows, spec)
-    deviation = call.weight.deviation(spec.n, spec)
+    deviation = call.weight.deviations(spec.n, spec)
     random_bias = isinstance(call.bias, RandomParameter)
     point = call.bias.mean() if isinstance(call.bias, RandomParameter) else call.bias
-    bias_deviation = call.bias.deviation(spec.n, spec) if isinstance(call.bias, RandomParameter) else None
-    mean = None if call.zero_mean else call.weight.mean()
+    bias_deviation = call.bias.deviations(spec.n, spec) if isinstance(call.bias, RandomParameter) else None
+    mean = None if call.zero_mean else call.weight.centre()
     by = _by_hand if writes_gradients(op, call.x) else _by_autograd
     y = by(call, mean, deviation, point, bias_deviation, s_in, s_out)
     if call.zero_mean and point is not None and not random_bias:
@@ -54,8 +54,10 @@ def _by_hand(
         None if mean is None else cast(point, low),
         cast(bias_deviation, x.dtype),
     )
+    # Spread here, lest the backward pass does it again.
+    s_in, s_out = (None if s is None else call.op.spread(s, x, call.batch_dim) for s in (s_in, s_out))
     run = FlipoutFunction.apply if wants_gradients(*values) else forward
-    return run(call.op, x.shape, call.batch_dim, *values, cast(s_in, x.dtype), cast(s_out, x.dtype))
+    return run(call.op, call.spec.n, x.shape, call.batch_dim, *values, s_in, s_out)
 
 
 def _by_autograd(
@@ -69,6 +71,11 @@ def _by_autograd(
 ) -> Tensor:
     """What any op and any kind of differentiation can do."""
     op, x, axis = call.op, call.x, call.batch_dim
+    if call.spec.n == 1:
+        deviation, bias_deviation = (
+            deviation.unsqueeze(0),
+            None if bias_deviation is None else bias_deviation.unsqueeze(0),
+        )
     noise = apply_draws(op, x if s_in is None else op.scale(x, s_in, axis), deviation, bias_deviation, axis)
     y = noise if s_out is None else op.scale(noise, s_out, axis)
     if op.index_input:

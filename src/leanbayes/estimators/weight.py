@@ -9,6 +9,8 @@ from leanbayes._estimator_registry import register_estimator
 from leanbayes._rows import join_rows, pick_samples
 from leanbayes.estimators._base import Call
 from leanbayes.ops import LinearOp, rows_per_sample
+from leanbayes.parameter import RandomParameter
+from leanbayes.posteriors._joined import single
 
 # Elements of drawn weights from which on it is quicker to sort samples by the copy that they drew.
 _MANY = 1 << 18
@@ -19,25 +21,32 @@ def weight(call: Call) -> Tensor:
     """``op(x_s, w_s) + b_s`` with w_s ~ q for each sample s."""
     if _copies_are_better(call):
         return _by_copy(call)
-    draws = call.weights()
+    draws = call.drawn(call.weight)
     if call.op.index_input:
         draws = draws.to(call.weight.dtype)  # an index has no dtype that the output could follow
-    return apply_draws(call.op, call.x, draws, call.biases(), call.batch_dim)
+    bias = call.drawn(call.bias) if isinstance(call.bias, RandomParameter) else call.bias
+    if call.spec.n == 1:
+        return _apply_one(call.op, call.x, draws, bias)
+    return apply_draws(call.op, call.x, draws, bias, call.batch_dim)
 
 
 def apply_draws(op: LinearOp, x: Tensor, weights: Tensor, bias: Tensor | None, batch_dim: int) -> Tensor:
     """Apply drawn weights ``[n, *shape]`` and a bias ``[out]`` or ``[n, out]`` to the rows of each sample."""
+    n = weights.shape[0]
+    if n == 1:
+        return _apply_one(op, x, single(weights), bias if bias is None or bias.dim() == 1 else single(bias))
     weights = weights if op.index_input else weights.to(x.dtype)
     if bias is not None:
         bias = bias.to(weights.dtype)
-    n = weights.shape[0]
-    if n == 1:
-        # Not `[0]`, whose gradient is a copy.
-        return op(x, weights.squeeze(0), bias.squeeze(0) if bias is not None and bias.dim() == 2 else bias)
     rows_per_sample(x.shape[batch_dim], n)
     if bias is not None and bias.dim() == 1:
         bias = bias.expand(n, -1)
     return op.stacked(x, weights, bias, batch_dim)
+
+
+def _apply_one(op: LinearOp, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    weight = weight if op.index_input else weight.to(x.dtype)
+    return op(x, weight, None if bias is None else bias.to(weight.dtype))
 
 
 def _copies_are_better(call: Call) -> bool:

@@ -33,10 +33,10 @@ def direct(op: Any) -> Callable[..., Any]:
 
     Elsewhere its function, as the way through torch's dispatcher takes longer than a small kernel.
     """
-    return op if _traced() or torch.is_grad_enabled() else op._init_fn
+    return op if traced() or torch.is_grad_enabled() else op._init_fn
 
 
-def _traced() -> bool:
+def traced() -> bool:
     """Whether somebody looks at the ops that run: a compiler, a transformation or a mode."""
     if torch.compiler.is_compiling():  # asked first: a compiler cannot follow the other questions
         return True
@@ -72,6 +72,6 @@ def with_gradients(op: Any, keep: Callable[..., None], gradients: Callable[..., 
             return gradients(ctx, *grads)
 
     def call(*inputs: Any) -> Any:
-        return op(*inputs) if _traced() else Direct.apply(*inputs)
+        return op(*inputs) if traced() else Direct.apply(*inputs)
 
     return call

@@ -47,7 +47,8 @@ def call_leaf(module: nn.Module, values: dict[str, Tensor], x: Tensor) -> Any:
     if torch.compiler.is_compiling():
         return torch.func.functional_call(module, values, (x,), tie_weights=False)
     copied = module.__new__(type(module))
-    copied.__dict__ = {**module.__dict__, "_parameters": {**module._parameters, **values}}
+    # Not by the module's own `__setattr__`, which asks a lot of questions first.
+    object.__setattr__(copied, "__dict__", {**module.__dict__, "_parameters": {**module._parameters, **values}})
     return copied.forward(x)
 
 

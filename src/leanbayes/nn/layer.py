@@ -13,7 +13,7 @@ from leanbayes.estimators import Call, draw, resolve
 from leanbayes.estimators.weight import apply_draws
 from leanbayes.groups import ComponentGroup
 from leanbayes.nn._base import ConvertedLayer, Scope, as_trained
-from leanbayes.ops import BagLookup, ConvTransposed, LinearOp, Lookup, op_for, rows_per_sample
+from leanbayes.ops import BagLookup, ConvTransposed, Dense, LinearOp, Lookup, op_for, rows_per_sample
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._method import Method, fan_in
 
@@ -66,6 +66,8 @@ class BayesianLayer(ConvertedLayer):
         self.ops = tuple(scope.ops.get(id(weight), [found]))
         self.called_once = id(template) in scope.called_once and len(self.ops) == 1
         self.estimator, self.estimator_otherwise = self._resolve(method.wanted_estimator)
+        certain = self.estimator == self.estimator_otherwise or not isinstance(found, Dense)
+        random.used_by = self.estimator_otherwise if certain and len(self.ops) == 1 else None
 
     def _share(self, random: RandomParameter) -> None:
         """Use the weight of another layer, and its mixing distribution where it has one.
@@ -138,10 +140,10 @@ class BayesianLayer(ConvertedLayer):
         if spec.estimator is not None:
             vector, otherwise = self._resolve(spec.estimator)
         name = vector if vector == otherwise or self._one_vector(x) else otherwise
-        zero_mean = self.draws_zero_mean(spec)
+        zero_mean, weight, bias = self.draws_zero_mean(spec), self.weight, self.bias
 
         def run(rows: Tensor, axis: int) -> Tensor:
-            return draw(name, Call(op, rows, self.weight, self.bias, spec, axis, zero_mean, self.path))
+            return draw(name, Call(op, rows, weight, bias, spec, axis, zero_mean, self.path))
 
         return self._by_rows(x, spec, run)
 

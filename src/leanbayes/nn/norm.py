@@ -91,8 +91,10 @@ class NormLayer(ConvertedLayer):
         else:
             with own_frame():
                 scale, shift = self._draw(x, spec)
-        scale, shift = self._for_all_rows(scale), self._for_all_rows(shift)
-        if scale.dim() == self.axes and (shift is None or shift.dim() == self.axes):
+        axes = self.axes
+        if scale.dim() > axes or (shift is not None and shift.dim() > axes):
+            scale, shift = self._for_all_rows(scale), self._for_all_rows(shift)
+        if scale.dim() == axes and (shift is None or shift.dim() == axes):
             # One scale for all rows: the plain norm's own kernel, with parameters of the dtype that it knows.
             dtype = self.weight.dtype
             values = {"weight": scale.to(dtype)}
@@ -150,10 +152,10 @@ class NormLayer(ConvertedLayer):
                 of_bias: Any = bias.posterior if isinstance(bias, RandomParameter) else None
                 return posterior.take(choice, spec), None if of_bias is None else of_bias.take(choice, spec)
         if zero_mean:
-            shift = bias.deviation(spec.n, spec) if isinstance(bias, RandomParameter) else bias
-            return weight.deviation(spec.n, spec), shift
-        shift = bias.rsample(spec.n, spec) if isinstance(bias, RandomParameter) else bias
-        return weight.rsample(spec.n, spec), shift
+            shift = bias.deviations(spec.n, spec) if isinstance(bias, RandomParameter) else bias
+            return weight.deviations(spec.n, spec), shift
+        shift = bias.draws(spec.n, spec) if isinstance(bias, RandomParameter) else bias
+        return weight.draws(spec.n, spec), shift
 
     def _batched(self, x: Tensor) -> bool:
         if self.trailing:

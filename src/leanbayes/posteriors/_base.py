@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ class Factors:
     """A weight and the scales of its input and output features, one row of scales per draw.
 
     The drawn weight is ``weight * outer(out_scale, in_scale)``, or ``weight + outer(out_scale, in_scale)`` where
-    `additive`. Scales are ``[draws, features]``; None stands for ones.
+    `additive`. Scales are ``[draws, features]``, or with axes of one for an op's `positions`; None stands for ones.
     """
 
     weight: Tensor
@@ -174,14 +174,22 @@ class Posterior(nn.Module, ABC):
         return {}
 
     def together_key(self, what: str) -> tuple[Any, ...] | None:
-        """What it has in common with those that are drawn in one go: "draw", "choice", "factors"; None where alone."""
+        """What it has in common with those that are drawn in one go; None where it is alone.
+
+        That is asked of a "draw", a "deviation", a "choice", "factors", a "mean" and "moments".
+        """
         return None
 
     @classmethod
-    def draw_together(cls, parts: list[Any], what: str, n: int, spec: Sampling) -> list[Any]:
+    def view_together(cls, parts: list[Any], view: str) -> Sequence[Any]:
+        """The "mean" or the "moments" of several posteriors, in the precision in which autocast multiplies them."""
+        raise NotImplementedError
+
+    @classmethod
+    def draw_together(cls, parts: list[Any], what: str, n: int, spec: Sampling) -> Sequence[Any]:
         """The draws of several posteriors with one `together_key`, each as if it were drawn alone.
 
-        None stands for one that is better drawn on its own.
+        A single draw or deviation, of n = 1, is one tensor ``[*shape]``. None stands for what is better drawn alone.
         """
         raise NotImplementedError
 

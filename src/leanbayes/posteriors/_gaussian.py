@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from leanbayes._sampling import Sampling
 from leanbayes.kernels._dispatch import fused
 from leanbayes.noise import full_precision
 from leanbayes.posteriors._base import Elementwise, Moments
-from leanbayes.posteriors._joined import joined_for, pieces
+from leanbayes.posteriors._joined import joined_for, joined_in_pass, pieces, single
 
 # Elements from which on a weight is worth a kernel of its own.
 _FEWEST = 4096
@@ -66,15 +67,30 @@ class GaussianPosterior(Elementwise):
 
     def together_key(self, what: str) -> tuple[Any, ...] | None:
         """See `Posterior`."""
-        key = self.join_key() if what in ("draw", "deviation") else None
+        key = self.join_key() if what in ("draw", "deviation", "mean", "moments") else None
         return None if key is None else (*key, self.narrow)
 
     @classmethod
-    def draw_together(cls, parts: list[Any], what: str, n: int, spec: Sampling) -> list[Any]:
-        """See `Posterior`."""
+    def draw_together(cls, parts: list[Any], what: str, n: int, spec: Sampling) -> Sequence[Tensor]:
+        """See `Posterior`; all are rounded at once where autocast would do it one by one."""
         whole = joined_for(parts, spec)
         drawn = whole.rsample(n, spec) if what == "draw" else whole.deviation(n, spec)
-        return pieces(drawn, [part.loc for part in parts])
+        dtype = whole.narrow_dtype()
+        return pieces(single(drawn if dtype is None else drawn.to(dtype)), [part.loc for part in parts])
+
+    @classmethod
+    def view_together(cls, parts: list[Any], view: str) -> Sequence[Any]:
+        """See `Posterior`."""
+        whole = joined_in_pass(parts)
+        locs = [part.loc for part in parts]
+        dtype = whole.narrow_dtype()
+        means = pieces(whole.loc if dtype is None else whole.loc.to(dtype), locs)
+        if view == "mean":
+            return means
+        var = whole.std().square()
+        # float16 has no room for squares.
+        variances = pieces(var if dtype is None or dtype == torch.float16 else var.to(dtype), locs)
+        return [Moments(*both) for both in zip(means, variances)]
 
     def _has_kernels(self, n: int, spec: Sampling) -> bool:
         return self.is_fused() and (spec.streams is None or len(spec.streams) == n)
@@ -85,7 +101,9 @@ class GaussianPosterior(Elementwise):
     def narrow_dtype(self) -> torch.dtype | None:
         """The dtype in which autocast will multiply its draws, where it may draw in that; None elsewhere."""
         device = self.loc.device.type
-        return torch.get_autocast_dtype(device) if self.narrow and torch.is_autocast_enabled(device) else None
+        if not self.narrow or self.loc.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+            return None
+        return torch.get_autocast_dtype(device)
 
     def moments(self) -> Moments:
         """See `Posterior`."""

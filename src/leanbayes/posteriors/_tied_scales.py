@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from leanbayes.kernels._autograd import reverse_mode_alone
+from leanbayes.kernels._autograd import reverse_mode_alone, traced
 from leanbayes.noise import exact_products
 
 
@@ -34,18 +35,9 @@ class Block(NamedTuple):
 
     def in_memory_order(self, v: Tensor) -> Tensor:
         """Rows of v ``[columns, rank]`` in the order of the columns in memory."""
-        return v if self.order is None else _permuted(v, self.rest, self.order)
-
-    def in_own_order(self, v: Tensor) -> Tensor:
-        """What `in_memory_order` has put into another order, back in its own."""
         if self.order is None:
             return v
-        sizes = [self.rest[axis] for axis in self.order]
-        return _permuted(v, sizes, [self.order.index(axis) for axis in range(len(self.order))])
-
-
-def _permuted(v: Tensor, sizes: Sequence[int], order: Sequence[int]) -> Tensor:
-    return v.view(*sizes, -1).permute(*order, len(order)).reshape(v.shape)
+        return v.view(*self.rest, -1).permute(*self.order, len(self.order)).reshape(v.shape)
 
 
 def tied_scales(log_u: Tensor, log_v: Tensor, blocks: Sequence[Block]) -> Tensor:
@@ -62,53 +54,93 @@ def tied_scales(log_u: Tensor, log_v: Tensor, blocks: Sequence[Block]) -> Tensor
     with exact_products(log_u.device):
         if reverse_mode_alone():
             return _TiedScales.apply(log_u, log_v, blocks)  # pyright: ignore[reportReturnType]
-        parts = _factors(log_u.exp(), log_v.exp(), blocks)
-        return torch.cat([(u @ v.mT).flatten() for _, u, v in parts])
+        return _by_autograd(log_u, log_v, blocks)
 
 
-def _factors(u: Tensor, v: Tensor, blocks: Sequence[Block]) -> Iterator[tuple[Block, Tensor, Tensor]]:
-    """Each block with its u ``[rows, rank]`` and v ``[columns, rank]``, the latter as the columns lie in memory."""
-    all_u = u.split([block.rows * block.rank for block in blocks])
-    all_v = v.split([block.columns * block.rank for block in blocks])
-    for block, one_u, one_v in zip(blocks, all_u, all_v):
-        one_u, one_v = one_u.view(block.rows, block.rank), one_v.view(block.columns, block.rank)
-        yield block, _long(one_u), _long(block.in_memory_order(one_v))
-
-
-def _long(factor: Tensor) -> Tensor:
-    """On a CPU, a thin factor whose long side is contiguous: products with it are far quicker."""
-    return factor.mT.contiguous().mT if factor.device.type == "cpu" else factor
-
-
-def _thin(matrix: Tensor, factor: Tensor) -> Tensor:
-    """The product of a matrix and a thin factor; on a CPU by one that is short and wide, which is quicker."""
-    return (factor.mT @ matrix.mT).mT if matrix.device.type == "cpu" else matrix @ factor
+def _by_autograd(log_u: Tensor, log_v: Tensor, blocks: Sequence[Block]) -> Tensor:
+    """The same by functions that any kind of differentiation knows."""
+    found = []
+    all_u = log_u.exp().split([block.rows * block.rank for block in blocks])
+    all_v = log_v.exp().split([block.columns * block.rank for block in blocks])
+    for block, u, v in zip(blocks, all_u, all_v):
+        v = block.in_memory_order(v.view(block.columns, block.rank))
+        found.append((u.view(block.rows, block.rank) @ v.mT).flatten())
+    return torch.cat(found)
 
 
 class _TiedScales(torch.autograd.Function):
-    """One product for each block and two for its gradients; all else is done for all blocks at once."""
+    """One product for each block and two for its gradients; all else is done for all blocks at once.
+
+    Its input is no saved tensor of autograd: those are gone after one backward pass, and draws and divergence, which
+    share the result, may be differentiated one after the other.
+    """
 
     @staticmethod
     def forward(ctx: Any, log_u: Tensor, log_v: Tensor, blocks: Sequence[Block]) -> Tensor:
         """See the class."""
-        ctx.save_for_backward(log_u, log_v)
-        ctx.blocks = blocks
-        sizes = [block.rows * block.columns for block in blocks]
-        found = torch.empty(sum(sizes), dtype=log_u.dtype, device=log_u.device)
-        for (block, u, v), part in zip(_factors(log_u.exp(), log_v.exp(), blocks), found.split(sizes)):
-            torch.mm(u, v.mT, out=part.view(block.rows, block.columns))
+        ctx.inputs, ctx.blocks = (log_u, log_v), blocks
+        found = log_u.new_empty(sum(block.rows * block.columns for block in blocks))
+        for u, v, part in _matrices(log_u.exp(), _in_memory_order(log_v.exp(), blocks), found, blocks):
+            torch.mm(u, v.mT, out=part)
         return found
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Gradients that can be differentiated again."""
-        log_u, log_v = ctx.saved_tensors
-        u, v = log_u.exp(), log_v.exp()
-        by_u, by_v = [], []
-        grads = grad.split([block.rows * block.columns for block in ctx.blocks])
+        log_u, log_v = ctx.inputs
         with exact_products(grad.device):
-            for (block, one_u, one_v), part in zip(_factors(u, v, ctx.blocks), grads):
-                part = part.view(block.rows, block.columns)
-                by_u.append(_thin(part, one_v).flatten())
-                by_v.append(block.in_own_order(_thin(part.mT, one_u)).flatten())
-        return torch.cat(by_u) * u, torch.cat(by_v) * v, None
+            if torch.is_grad_enabled():
+                scales = _by_autograd(log_u, log_v, ctx.blocks)
+                by_u, by_v = torch.autograd.grad(scales, (log_u, log_v), grad, create_graph=True)
+                return by_u, by_v, None
+            u, v = log_u.exp(), _in_memory_order(log_v.exp(), ctx.blocks)
+            by_u, by_v = torch.empty_like(u), torch.empty_like(v)
+            parts = _matrices(u, v, grad.contiguous(), ctx.blocks)
+            results = _matrices(by_u, by_v, grad, ctx.blocks)
+            for (one_u, one_v, part), (to_u, to_v, _) in zip(parts, results):
+                torch.mm(part, one_v, out=to_u)
+                torch.mm(part.mT, one_u, out=to_v)
+        return by_u.mul_(u), _in_own_order(by_v.mul_(v), ctx.blocks), None
+
+
+def _matrices(u: Tensor, v: Tensor, whole: Tensor, blocks: Sequence[Block]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Views of each block: its u ``[rows, rank]``, v ``[columns, rank]`` and ``[rows, columns]`` of the whole."""
+    at_u, at_v, at = u.storage_offset(), v.storage_offset(), whole.storage_offset()
+    for block in blocks:
+        rows, columns, rank = block.rows, block.columns, block.rank
+        yield (
+            u.as_strided((rows, rank), (rank, 1), at_u),
+            v.as_strided((columns, rank), (rank, 1), at_v),
+            whole.as_strided((rows, columns), (columns, 1), at),
+        )
+        at_u, at_v, at = at_u + rows * rank, at_v + columns * rank, at + rows * columns
+
+
+def _in_memory_order(v: Tensor, blocks: Sequence[Block]) -> Tensor:
+    """All v with the columns of each block as they lie in memory."""
+    if all(block.order is None for block in blocks):
+        return v
+    return v.index_select(0, _order(blocks, v.device))
+
+
+def _in_own_order(v: Tensor, blocks: Sequence[Block]) -> Tensor:
+    """What `_in_memory_order` has put into another order, back in its own."""
+    if all(block.order is None for block in blocks):
+        return v
+    return torch.empty_like(v).index_copy_(0, _order(blocks, v.device), v)
+
+
+def _order(blocks: Sequence[Block], device: torch.device) -> Tensor:
+    """`_make_order`, made once, as copying it to a device would stop its queue; not kept where it may be no numbers."""
+    return (_make_order.__wrapped__ if traced() else _make_order)(tuple(blocks), device)
+
+
+@functools.lru_cache(maxsize=16)
+def _make_order(blocks: tuple[Block, ...], device: torch.device) -> Tensor:
+    """Which element of all v comes when their columns are put into the order of memory."""
+    found, start = [], 0
+    for block in blocks:
+        size = block.columns * block.rank
+        found.append(block.in_memory_order(torch.arange(start, start + size).view(block.columns, block.rank)).flatten())
+        start += size
+    return torch.cat(found).to(device)

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from leanbayes._checks import check_choice, check_count, check_positive
 from leanbayes._registry import register_posterior
-from leanbayes._sampling import Sampling
 from leanbayes.groups import ComponentGroup
 from leanbayes.kernels.gaussian_kl import tied_kl
 from leanbayes.kernels.weight_sample import tied_draws, tied_fit
@@ -50,6 +49,7 @@ class KTiedPosterior(GaussianPosterior):
 
     # Of several that are joined to one.
     blocks: tuple[Block, ...] = ()
+    scales: Tensor | None = None
 
     def __init__(self, value: Tensor, rank: int, init_std: float, out_axis: int = 0, narrow: bool = False) -> None:
         super().__init__(value)
@@ -67,13 +67,19 @@ class KTiedPosterior(GaussianPosterior):
     def scale(self) -> Tensor:
         """See `Elementwise`."""
         if self.blocks:
-            return tied_scales(full_precision(self.log_u), full_precision(self.log_v), self.blocks)
+            return self._scales_of_all()
         matrix = _product(full_precision(self.log_u).exp(), full_precision(self.log_v).exp())
         shape = list(self.loc.shape)
         out = shape.pop(self.out_axis)
         if len(shape) != 1:
             matrix = matrix.view(out, *shape)
         return matrix.movedim(0, self.out_axis) if self.out_axis else matrix
+
+    def _scales_of_all(self) -> Tensor:
+        """Those of all weights, computed once for draws and divergence: what is joined has its values for good."""
+        if self.scales is None:
+            self.scales = tied_scales(full_precision(self.log_u), full_precision(self.log_v), self.blocks)
+        return self.scales
 
     def thin_variance(self, out_axis: int) -> tuple[Tensor, Tensor] | None:
         """See `Posterior`.
@@ -95,18 +101,9 @@ class KTiedPosterior(GaussianPosterior):
         """See `GaussianPosterior`; a subclass may compute something else."""
         return type(self) is KTiedPosterior and not self.blocks and tied_fit(self.loc, self.log_u, self.out_axis)
 
-    def rsample(self, n: int, spec: Sampling) -> Tensor:
-        """See `Posterior`."""
-        return self._narrowed(super().rsample(n, spec))
-
-    def deviation(self, n: int, spec: Sampling) -> Tensor:
-        """See `Posterior`."""
-        return self._narrowed(super().deviation(n, spec))
-
-    def _narrowed(self, drawn: Tensor) -> Tensor:
-        """Draws of several weights as autocast would make them one by one."""
-        dtype = self.narrow_dtype() if self.blocks else None
-        return drawn if dtype is None else drawn.to(dtype)
+    def together_key(self, what: str) -> tuple[Any, ...] | None:
+        """See `Posterior`; variances of low rank are used as such, each by its layer."""
+        return None if what == "moments" else super().together_key(what)
 
     def join_key(self) -> tuple[Any, ...] | None:
         """See `Posterior`; compilers are given the weights one by one."""

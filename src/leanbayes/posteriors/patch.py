@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,13 +13,14 @@ from torch import Tensor, nn
 from leanbayes import noise
 from leanbayes._sampling import Sampling, current_frame
 from leanbayes.groups import ComponentGroup
+from leanbayes.kernels._autograd import traced
 from leanbayes.kernels._dispatch import fused
 from leanbayes.kernels.patch_choice import chosen, fits
 from leanbayes.noise import exact_products, full_precision
 from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import LARGE, Posterior
 from leanbayes.posteriors._divergence import register_kl
-from leanbayes.posteriors._joined import joined_for, pieces
+from leanbayes.posteriors._joined import joined_for, pieces, single
 from leanbayes.posteriors._learned_choice import LearnedChoice, counts
 from leanbayes.priors import NormalPrior
 
@@ -110,8 +113,9 @@ class PatchGroup(ComponentGroup):
         values = self.logits if self.found is None else self.found.log_probs
         if values is not None:
             return [-self.entropy(values) * count]
-        probs = self.mixing or (1 / self.components,) * self.components
-        return [sum(p * math.log(p) for p in probs if p > 0) * count]
+        if self.mixing is None:
+            return [-math.log(self.components) * count]
+        return [sum(p * math.log(p) for p in self.mixing if p > 0) * count]
 
     def choose(self, shape: tuple[int, ...], like: Tensor, spec: Sampling) -> Tensor:
         """Drawn indices; where probabilities are learned, the pass notes how probable each row's are."""
@@ -281,12 +285,12 @@ class PatchPosterior(Posterior):
         return self.join_key() if what == "draw" or (what == "choice" and self.draws_copies) else None
 
     @classmethod
-    def draw_together(cls, parts: list[Any], what: str, n: int, spec: Sampling) -> list[Any]:
+    def draw_together(cls, parts: list[Any], what: str, n: int, spec: Sampling) -> Sequence[Any]:
         """See `Posterior`; layers are drawn at once, and so are the indices of all of them."""
         group = parts[0].group
         if group.per_element:
             copies = _side_by_side(parts, spec)
-            return pieces(_by_element(copies, group, n, spec), [part.copies for part in parts], kept_axes=1)
+            return pieces(single(_by_element(copies, group, n, spec)), [part.copies for part in parts], kept_axes=1)
         choices = _choose_together(parts, n, spec)
         if what == "choice":
             return choices
@@ -297,7 +301,7 @@ class PatchPosterior(Posterior):
             some = [parts[number] for number in small]
             index = _for_each_element([choices[number] for number in small], [part.shape.numel() for part in some])
             drawn = _side_by_side(some, spec).gather(0, index)  # [n, all elements]
-            for number, piece in zip(small, pieces(drawn, [part.copies for part in some], kept_axes=1)):
+            for number, piece in zip(small, pieces(single(drawn), [part.copies for part in some], kept_axes=1)):
                 found[number] = piece
         return found
 
@@ -352,7 +356,16 @@ def _for_each_element(choices: list[Tensor], sizes: list[int]) -> Tensor:
         if runs and runs[-1][0] is choice:  # a scale and its shift have one choice
             size += runs.pop()[1]
         runs.append((choice, size))
-    return torch.cat([choice.unsqueeze(1).expand(-1, size) for choice, size in runs], 1)
+    if traced():  # where nothing is copied from the host, as steps of networks side by side are recorded
+        return torch.cat([choice.unsqueeze(1).expand(-1, size) for choice, size in runs], 1)
+    index = torch.stack([choice for choice, _ in runs], 1)
+    return index.index_select(1, _make_numbers(tuple(size for _, size in runs), index.device))
+
+
+@functools.lru_cache(maxsize=64)
+def _make_numbers(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """Numbers from 0, each so many times as its size; kept for later passes."""
+    return torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)).to(device)
 
 
 def _side_by_side(parts: list[PatchPosterior], spec: Sampling) -> Tensor:

@@ -123,8 +123,9 @@ class Rank1Posterior(Posterior):
     def draw_together(cls, parts: list[Any], what: str, n: int, spec: Sampling) -> list[Any]:
         """See `Posterior`."""
         index = parts[0]._index_of_rows(n, spec)
-        outputs = _rows_of_all([part.output for part in parts], index, spec)
-        inputs = _rows_of_all([part.input for part in parts], index, spec)
+        positions = [part.op.positions() for part in parts]
+        outputs = _rows_of_all([part.output for part in parts], positions, index, spec)
+        inputs = _rows_of_all([part.input for part in parts], positions, index, spec)
         limited = [part._limited(s, r) for part, r, s in zip(parts, outputs, inputs)]
         return [
             Factors(part.weight, in_scale=s, out_scale=r, additive=part.additive)
@@ -188,13 +189,16 @@ class Rank1Posterior(Posterior):
         return JointTerm(self.group, q.log_prob(z.unsqueeze(1)).sum(-1), p.log_prob(z).sum(-1))
 
 
-def _rows_of_all(parts: list[Any], index: Tensor, spec: Sampling) -> tuple[Tensor, ...]:
-    """A draw ``[rows, d]`` from each of several posteriors ``[K, d]``."""
+def _rows_of_all(parts: list[Any], positions: list[int], index: Tensor, spec: Sampling) -> list[Tensor]:
+    """A draw ``[rows, d]`` from each of several posteriors ``[K, d]``, with so many axes of one behind."""
     drawn = joined_for(parts, spec, kept_axes=1).rsample_rows(index, spec)
     if torch.is_autocast_enabled(drawn.device.type):
         # What they scale has that precision: all are rounded at once instead of one by one.
         drawn = drawn.to(torch.get_autocast_dtype(drawn.device.type))
-    return drawn.split([part.shape[-1] for part in parts], -1)
+    most = max(positions)
+    shaped = drawn.view(*drawn.shape, *(1,) * most)  # for most of them at once
+    found = shaped.split([part.shape[-1] for part in parts], 1)
+    return [each if axes == most else each.flatten(1 + axes) for each, axes in zip(found, positions)]
 
 
 @register_posterior("Rank1")
