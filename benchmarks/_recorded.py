@@ -39,6 +39,8 @@ def recorded(prepare: Callable[[], Callable[[], T]], device: torch.device, calls
         graph.replay()
         return outputs
 
+    # A recording reads where its inputs lay: they must stay there as long as it does.
+    replay.inputs = run  # pyright: ignore[reportFunctionMemberAccess]
     return replay
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from leanbayes.bench.figures import against_ours, timing, verdict
-from leanbayes.bench.measuring import interleaved, quartiles
+from leanbayes.bench.measuring import interleaved, peak_bytes, quartiles
 
 CPU = torch.device("cpu")
 
@@ -41,6 +41,26 @@ def test_ratios_are_of_medians_and_their_spread_of_rounds():
     assert (found["seconds"], found["plain_seconds"], found["ratio"]) == (3.0, 1.0, 3.0)
     assert found["ratio_quartiles"] == [2.0, 2.5]
     assert against_ours(times, "peer", "ours")["over_ours"] == 2.0
+
+
+def test_memory_of_a_recording_counts_what_it_keeps_whatever_building_gives_back(monkeypatch):
+    held = {"earlier recordings of compiled code": 700, "networks": 100}
+
+    def total(device=None):
+        return sum(held.values())
+
+    def build():
+        torch._dynamo.reset()  # as capturing does
+        held["recording"] = 300
+        return lambda: None
+
+    monkeypatch.setattr(torch._dynamo, "reset", lambda: held.pop("earlier recordings of compiled code", None))
+    for name in ("synchronize", "empty_cache", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, lambda *device: None)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", total)
+    for name in ("memory_allocated", "max_memory_allocated"):
+        monkeypatch.setattr(torch.cuda, name, lambda device: held["networks"])
+    assert peak_bytes(build, torch.device("cuda")) == 300
 
 
 @pytest.mark.parametrize(("ratio", "holds"), [(1.15, True), (1.151, False)])

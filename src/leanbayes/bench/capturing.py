@@ -19,23 +19,25 @@ _PRECISIONS = {"32": "32", "bf16": "bf16-mixed"}
 _FIRST_CALLS = 4
 
 
-def _capture() -> Callable[..., Any]:
+def capture(*parts: Any, **options: Any) -> Any:
+    """What `leanbayes.capture` makes of them, with nothing compiled before.
+
+    A compiled call looks through the entries of earlier ones, and beyond a few of them it is no longer compiled.
+    """
     import leanbayes
 
-    # Each model starts from an empty cache of compiled code: a compiled call looks through the entries of earlier ones,
-    # and beyond a few of them it is no longer compiled.
     torch._dynamo.reset()
-    return leanbayes.capture
+    return leanbayes.capture(*parts, **options)
 
 
 def captured_step(setup: Setup, elbo: ELBO, optimizer: torch.optim.Optimizer) -> Any:
     """A function of inputs and targets that trains by one step; its ``how`` says in words how it runs."""
-    return _capture()(elbo, optimizer, precision=_PRECISIONS[setup.precision])
+    return capture(elbo, optimizer, precision=_PRECISIONS[setup.precision])
 
 
 def captured_model(model: nn.Module) -> nn.Module:
     """The model for predictions, compiled and recorded."""
-    return _capture()(model.eval())
+    return capture(model.eval())
 
 
 def captured_pass(model: nn.Module) -> Callable[[Tensor], Tensor]:

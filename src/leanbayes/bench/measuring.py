@@ -99,6 +99,8 @@ def peak_bytes(build: Callable[[], Callable[[], object]], device: torch.device) 
         build: Makes the function, with its network, optimiser and data.
         device: A GPU.
     """
+    # Building compiles anew, which gives back what earlier recordings of compiled code keep: it has to go before.
+    torch._dynamo.reset()
     free(device)
     allocated, reserved = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
     function = build()

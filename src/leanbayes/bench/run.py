@@ -169,7 +169,7 @@ class _Run:
     def _figures(self, one: Contender, built: Kept, mode: str, part: str, samples: int | None) -> dict[str, Any]:
         new = partial(contender_step, self.setup, one, mode)
         if part == "memory":
-            # Of a step of its own: with one that is timed as well, a recording's memory was not seen on a GPU.
+            # Of a step of its own, whose memory is what it adds.
             return memory_figures(self.setup, one, mode, new, self.plain.bytes(mode))
         step = partial(built.keep, (mode,), new)
         if part == "step":

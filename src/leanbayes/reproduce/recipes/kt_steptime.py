@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import leanbayes as lb
+from leanbayes.bench.capturing import capture
 from leanbayes.bench.measuring import interleaved, peak_bytes
 from leanbayes.reproduce.recipe import Recipe, register
 from leanbayes.reproduce.recipes._checks import at_most
@@ -91,7 +92,7 @@ def _step(name: str, widths: tuple[int, ...], batch: int, device: torch.device) 
     y = torch.randint(widths[-1], (batch,), device=device)
     if device.type == "cuda":
         elbo = lb.ELBO(model, _EXAMPLES)
-        step = lb.capture(elbo, torch.optim.Adam(elbo.parameters(), fused=True))
+        step = capture(elbo, torch.optim.Adam(elbo.parameters(), fused=True))
         return lambda: step(x, y).loss
     loss_of = (lambda: F.cross_entropy(model(x), y)) if name not in methods else _loss(lb.ELBO(model, _EXAMPLES), x, y)
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
