@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from leanbayes.training import TrainConfig
 from leanbayes.training.seeds import derive
 
 Arrays = tuple[Tensor, Tensor]
+_OUTPUT_SPREAD = 1e-3
 
 COMPONENTS = 5
 NAMES = {"vanilla": "vanilla", "dropout": "dropout", "emp": "EMP", "ecmp": "ECMP"}
@@ -146,10 +148,13 @@ def convert(net: nn.Module, name: str, settings: Mapping[str, Any], examples: in
     if name == "dropout":
         return lb.bayesianize(with_dropout(net, settings["dropout"]), lb.MCDropout(p=None))
     method, where = patches(name, settings, examples)
-    return lb.bayesianize(net, method, where=where)
+    if where is not None:
+        return lb.bayesianize(net, method, where=where)
+    # Copies of the output differ without a spread, and that of the norms would be large beside its small weights.
+    return lb.bayesianize(net, {lb.norms(): method, lb.output(net): replace(method, init_std=_OUTPUT_SPREAD)})
 
 
-def patches(name: str, settings: Mapping[str, Any], examples: int) -> tuple[lb.Method, Any]:
+def patches(name: str, settings: Mapping[str, Any], examples: int) -> tuple[lb.EMP | lb.ECMP, Any]:
     """The method of a patched network, and where it goes."""
     family, _, part = name.partition("-")
     method = {"emp": lb.EMP, "ecmp": lb.ECMP}[family](
