@@ -73,6 +73,8 @@ def test_initial_values():
     assert not model.embedding.weight[0].any()
     assert model.embedding.weight.abs().max() <= 0.05
     std, draws = 0.125, 512 * 128
-    assert abs(model.lstm.weight_hh_l0.std().item() - std) < 4 * std / (2 * draws) ** 0.5
+    assert abs(model.lstm.weight_ih_l0.std().item() - std) < 4 * std / (2 * draws) ** 0.5
+    for gate in model.lstm.weight_hh_l0.chunk(4):
+        torch.testing.assert_close(gate @ gate.T, torch.eye(128), atol=1e-5, rtol=0)
     assert model.lstm.bias_ih_l0.view(4, 128).mean(dim=1).tolist() == [0, 1, 0, 0]
     assert not model.lstm.bias_hh_l0.any()

@@ -6,18 +6,10 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes._sampling import Sampling
-from leanbayes.posteriors import k_tied
 from leanbayes.posteriors._joined import joined, pieces
 from leanbayes.posteriors.k_tied import KTiedPosterior
 
-pytestmark = pytest.mark.usefixtures("joined_anywhere")
-
 SHAPES = [((5, 7), False), ((4, 3, 3, 2), True), ((6, 2, 3, 3), False), ((3, 5), False)]
-
-
-@pytest.fixture
-def joined_anywhere(monkeypatch):
-    monkeypatch.setattr(k_tied, "_JOINED_ON", ("cuda", "cpu"))
 
 
 def parts(dtype=torch.float64):
@@ -146,11 +138,11 @@ def test_loss_and_divergence_can_be_differentiated_one_after_the_other():
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
-def test_on_a_cpu_they_stay_alone(monkeypatch):
-    monkeypatch.undo()
-    assert parts()[0].join_key() is None
-
-
 def test_weights_whose_outputs_do_not_come_first_stay_alone():
     layer = lb.bayesianize(nn.ConvTranspose2d(3, 4, 3), lb.KTied(2))
     assert layer.weight.posterior.out_axis == 1 and layer.weight.posterior.join_key() is None
+
+
+def test_on_a_cpu_large_weights_stay_apart():
+    small, large = (KTiedPosterior(nn.Parameter(torch.randn(rows, 128)), 2, 0.1) for rows in (1024, 1025))
+    assert small.join_key() is not None and large.join_key() is None

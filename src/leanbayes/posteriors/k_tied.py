@@ -30,8 +30,9 @@ _INIT_NOISE = 0.1
 _FEW_RANKS = 8
 # Outputs get their variances by the factors where that takes so many times fewer products, as thin ones are slower.
 _THIN = 8
-# Where calls cost more than the work in them; on a CPU, weights one by one stay in its caches.
-_JOINED_ON = ("cuda",)
+# Elements of weights that are joined, where calls cost more than the work in them; one by one, larger ones stay in a
+# CPU's caches.
+_JOINED_UP_TO = {"cuda": LARGE, "cpu": 1 << 17}
 
 
 class KTiedPosterior(GaussianPosterior):
@@ -108,7 +109,7 @@ class KTiedPosterior(GaussianPosterior):
     def join_key(self) -> tuple[Any, ...] | None:
         """See `Posterior`; compilers are given the weights one by one."""
         other = type(self) is not KTiedPosterior or torch.compiler.is_compiling()
-        if other or self.loc.device.type not in _JOINED_ON or self.loc.numel() > LARGE:
+        if other or self.loc.numel() > _JOINED_UP_TO.get(self.loc.device.type, 0):
             return None
         if self.out_axis or memory_order(self.loc)[0] != 0:
             return None

@@ -146,7 +146,7 @@ MODELS = {
 _RATES = {"mlp": 3e-3, "cnn": 3e-3, "lstm": 3e-4, "resnet": 1e-3}
 _SPREAD_RATES = {"mlp": None, "cnn": None, "lstm": 1e-2, "resnet": None}
 TIED = 0.3
-_SCHEDULES = {"mlp": "cosine", "cnn": "cosine", "lstm": "constant", "resnet": "cosine"}
+_SCHEDULES = {"mlp": "cosine", "cnn": "cosine", "lstm": "cosine", "resnet": "cosine"}
 # The paper takes 0.2 or 0.3, whichever is better on held-out examples; of the ResNet, that of the authors' code.
 _PRIORS = {"mlp": 0.3, "cnn": 0.2, "lstm": 0.2, "resnet": 1.0}
 # Fast is the ResNet in bf16 on a GPU.
