@@ -23,6 +23,7 @@ DRAWS = {
     "cauchy": noise.cauchy,
     "keep_mask": lambda shape, like, spec: noise.keep_mask(shape, 0.3, like, spec),
     "categorical": lambda shape, like, spec: noise.categorical(shape, torch.tensor([0.2, 0.8]).to(like), spec),
+    "one_of": lambda shape, like, spec: noise.one_of(5, shape, like, spec),
 }
 
 
@@ -34,6 +35,7 @@ DRAWS = {
         ("signs", 0.0, 1.0),
         ("keep_mask", 1.0, 0.3 / 0.7),
         ("categorical", 0.8, 0.16),
+        ("one_of", 2.0, 2.0),
     ],
 )
 def test_moments(name, mean, variance):
@@ -51,6 +53,13 @@ def test_cauchy_has_its_quantiles_and_is_clipped():
     assert draws.abs().max() == noise.CAUCHY_LIMIT
 
 
+@pytest.mark.parametrize("kinds", [1, 3, 5, 7])
+def test_the_largest_uniform_number_is_the_last_kind(kinds, monkeypatch):
+    largest = torch.nextafter(torch.ones(1), torch.zeros(1))
+    monkeypatch.setattr(noise, "uniform", lambda shape, like, spec: largest.expand(shape))
+    assert noise.one_of(kinds, (2,), LIKE, Sampling()).tolist() == [kinds - 1] * 2
+
+
 def test_categories_have_their_probabilities():
     probs = torch.tensor([0.1, 0.0, 0.6, 0.3])
     index = noise.categorical((N,), probs, Sampling())
@@ -63,7 +72,9 @@ def test_categories_have_their_probabilities():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_noise_is_drawn_in_float32_at_least(name, dtype):
     draws = DRAWS[name]((3,), torch.zeros((), dtype=dtype), Sampling())
-    if name != "categorical":
+    if name in ("categorical", "one_of"):
+        assert draws.dtype == torch.long
+    else:
         assert draws.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     assert draws.shape == (3,)
 

@@ -44,6 +44,11 @@ class ComponentGroup(nn.Module):
         """The plain model has no mixing probabilities."""
         return []
 
+    @property
+    def equal(self) -> bool:
+        """Whether all components are equally probable, and stay so."""
+        return self.logits is None
+
     def log_probs(self, like: Tensor) -> Tensor:
         """Logarithms of the mixing probabilities ``[K]``, on the device and in the precision of `like`."""
         dtype = noise.compute_dtype(like.dtype)
@@ -60,7 +65,13 @@ class ComponentGroup(nn.Module):
         fixed = self.fixed_index(n, like, spec)
         if fixed is not None:
             return fixed
-        return self.once(n, lambda: noise.categorical((n,), self.probs(like), spec))
+        return self.once(n, lambda: self.pick((n,), like, spec))
+
+    def pick(self, shape: tuple[int, ...], like: Tensor, spec: Sampling) -> Tensor:
+        """Components drawn by their probabilities."""
+        if self.equal:
+            return noise.one_of(self.components, shape, like, spec)
+        return noise.categorical(shape, self.probs(like), spec)
 
     def once(self, n: int, draw: Callable[[], Any]) -> Any:
         """What `draw` gives for n samples, drawn once during one pass or held context."""

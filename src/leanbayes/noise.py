@@ -162,6 +162,12 @@ def categorical(shape: Sequence[int], probs: Tensor, spec: Sampling) -> Tensor:
     return torch.bucketize(uniform(shape, probs, spec), edges, right=True).clamp_max(probs.shape[0] - 1)
 
 
+def one_of(kinds: int, shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:
+    """Numbers under `kinds`, equally probable; `categorical` would make their probabilities first."""
+    # A uniform number next to 1 may be rounded up to `kinds`.
+    return (uniform(shape, like, spec) * kinds).long().clamp_max(kinds - 1)
+
+
 def balanced(n: int, kinds: int, like: Tensor, spec: Sampling) -> Tensor:
     """Numbers under `kinds` ``[n]`` in random order, each as often as the others, or once more."""
     # Which of them come once more is drawn as well, so that none is preferred in the long run.

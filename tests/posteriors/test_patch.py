@@ -9,7 +9,7 @@ from torch import nn
 import leanbayes as lb
 from leanbayes._sampling import Sampling, own_frame
 from leanbayes.posteriors._divergence import kl_divergence
-from leanbayes.posteriors.patch import PatchGroup, PatchPosterior
+from leanbayes.posteriors.patch import PatchGroup, PatchPosterior, _compared
 from leanbayes.testing import PosteriorSuite, assert_probability_close
 
 PROBS = (0.5, 0.3, 0.2)
@@ -79,6 +79,19 @@ def test_ecmp_takes_a_copy_for_each_element(probs):
         assert_probability_close(which == k, probability)
         both = (which[:, 0, 0] == k) & (which[:, 2, 1] == k)
         assert_probability_close(both, probability**2)
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (4, 3, 2)])
+@pytest.mark.parametrize("per_element", [False, True])
+def test_what_compilers_get_is_the_choice_and_its_gradient(shape, per_element):
+    copies = torch.randn(3, *shape, dtype=torch.float64, requires_grad=True)
+    index = torch.randint(3, (4, *shape) if per_element else (4,))
+    expected = copies.gather(0, index) if per_element else copies[index]
+    found = _compared(copies, index.view(4, *shape) if per_element else index.view(4, *(1,) * len(shape)))
+    assert found.equal(expected)
+    weights = torch.randn_like(expected)
+    slopes = [torch.autograd.grad((one * weights).sum(), copies)[0] for one in (found, expected)]
+    torch.testing.assert_close(*slopes)
 
 
 def test_weight_and_bias_of_a_layer_share_the_choice():

@@ -27,6 +27,8 @@ from leanbayes.priors import NormalPrior
 # Elements from which on the choice of a copy for each is worth a kernel: of fewer, as all norms of a network together
 # have, compilers make part of what uses them.
 _FEWEST = 2**18
+# Elements of all copies up to which compilers are given comparisons in the place of an index.
+_COMPARED = 2**20
 # Elements up to which copies are gathered together.
 _SMALL = 4096
 
@@ -66,6 +68,11 @@ class PatchGroup(ComponentGroup):
         self.found: FoundProbs | None = None
         # How many indices there are, where not one for the layer.
         self.elements = 0
+
+    @property
+    def equal(self) -> bool:
+        """See `ComponentGroup`."""
+        return self.logits is None and self.mixing is None and self.found is None
 
     def log_probs(self, like: Tensor) -> Tensor:
         """See `ComponentGroup`."""
@@ -119,10 +126,10 @@ class PatchGroup(ComponentGroup):
 
     def choose(self, shape: tuple[int, ...], like: Tensor, spec: Sampling) -> Tensor:
         """Drawn indices; where probabilities are learned, the pass notes how probable each row's are."""
-        log_probs = self.log_probs(like)
-        index = noise.categorical(shape, log_probs.exp(), spec)
+        index = self.pick(shape, like, spec)
         frame = current_frame()
         if self.logits is not None and frame is not None:
+            log_probs = self.log_probs(like)
             frame.choices.append(counts(index, self.components, log_probs.dtype) @ log_probs)
         return index
 
@@ -265,7 +272,10 @@ class PatchPosterior(Posterior):
     def take(self, index: Tensor, spec: Sampling) -> Tensor:
         """The copies of an ``index`` ``[rows]``, or of one per element: ``[rows, *shape]``."""
         copies = self.stack()
-        if self.group.per_element and index.dim() > 1:
+        by_element = self.group.per_element and index.dim() > 1
+        if torch.compiler.is_compiling() and torch.is_grad_enabled() and copies.numel() <= _COMPARED:
+            drawn = _compared(copies, index if by_element else index.view(-1, *(1,) * (copies.dim() - 1)))
+        elif by_element:
             drawn = copies.gather(0, index)
         else:
             drawn = copies[index]
@@ -274,7 +284,7 @@ class PatchPosterior(Posterior):
     def join_key(self) -> tuple[Any, ...] | None:
         """See `Posterior`; patches with equal probabilities differ in nothing but their values."""
         group = self.group
-        plain = isinstance(group, PatchGroup) and group.logits is None and group.mixing is None and group.found is None
+        plain = isinstance(group, PatchGroup) and group.equal
         copies = self.copies
         if not plain or self.zero or self.sigma or self.inputs is not None or copies.numel() > LARGE:
             return None
@@ -328,6 +338,16 @@ class PatchPosterior(Posterior):
         self.sigma = 0.0
 
 
+def _compared(copies: Tensor, index: Tensor) -> Tensor:
+    """``copies[index]``, of copies ``[K, *shape]`` and an index that broadcasts with ``[n, *shape]``.
+
+    Of comparisons compilers make part of what is beside them in both passes. Gradients of an index take a kernel that
+    fills them with zeros and one that adds to them.
+    """
+    numbers = torch.arange(copies.shape[0], device=copies.device).view(-1, *(1,) * copies.dim())
+    return torch.where(index == numbers, copies.unsqueeze(1), 0.0).sum(0)
+
+
 def _shuffled(value: Tensor, copies: int) -> Tensor:
     """The value and shuffles of it ``[copies, *shape]``: where its elements were drawn alike, other such draws."""
     flat = value.flatten()
@@ -341,7 +361,7 @@ def _choose_together(parts: list[PatchPosterior], n: int, spec: Sampling) -> lis
     groups: list[PatchGroup] = list(dict.fromkeys(part.group for part in parts))
     if all(group.is_known(n) or group.fixed_index(n, like, spec) is not None for group in groups):
         return [part.choice(n, spec) for part in parts]
-    picked = noise.categorical((n, len(groups)), groups[0].probs(like), spec)
+    picked = groups[0].pick((n, len(groups)), like, spec)
     found: dict[PatchGroup, Tensor] = {}
     for group, index in zip(groups, picked.unbind(1)):
         fixed = group.fixed_index(n, like, spec)
@@ -381,7 +401,7 @@ def _by_element(copies: Tensor, group: PatchGroup, n: int, spec: Sampling) -> Te
     drawn = _fused_choice(copies, group, n, spec)
     if drawn is not None:
         return drawn
-    return copies.gather(0, noise.categorical((n, copies.shape[1]), group.probs(copies), spec))
+    return copies.gather(0, group.pick((n, copies.shape[1]), copies, spec))
 
 
 def _fused_choice(copies: Tensor, group: PatchGroup, n: int, spec: Sampling) -> Tensor | None:
@@ -398,8 +418,11 @@ def _patch(q: PatchPosterior, p: NormalPrior) -> Tensor:
 
     With noise, D (sigma^2 / (2 s^2) - log(sigma / s) - 1 / 2) on top, which is exact where components do not overlap.
     """
-    squares = (q.stack() - p.mean).square().flatten(1).sum(1)  # [K]
-    total = (q.group.probs(q.copies) * squares).sum() / (2 * p.std**2)
+    squares = (q.stack() - p.mean).square()
+    if q.group.equal:
+        total = squares.sum() / (2 * q.components * p.std**2)
+    else:
+        total = (q.group.probs(q.copies) * squares.flatten(1).sum(1)).sum() / (2 * p.std**2)
     if not q.sigma:
         return total
     std = torch.as_tensor(p.std, dtype=total.dtype, device=total.device)
