@@ -225,6 +225,8 @@ if __name__ == "__main__":
 import os, signal, time
 from leanbayes.reproduce.workers import in_processes
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background would ignore
+
 def pieces():
     yield from {pieces}
     time.sleep(0.5)  # until Python runs there

@@ -57,7 +57,7 @@ def test_a_bounded_network_is_the_mean_field_network_of_the_same_moments():
 def test_standard_deviations_have_a_rate_of_their_own_where_it_is_asked_for():
     assert kt.spread_rate(None, 2) is None and kt.spread_rate(0.01, None) == 0.01
     assert kt.spread_rate(0.01, 2) == pytest.approx(0.003)
-    assert kt.described(kt.TRAINING["short"], "lstm").endswith("Adam at 0.0003, standard deviations at 0.01 (constant)")
+    assert kt.described(kt.TRAINING["short"], "lstm").endswith("Adam at 0.0003, standard deviations at 0.01 (cosine)")
 
 
 def test_starts_are_a_tenth_apart():
