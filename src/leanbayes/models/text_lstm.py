@@ -53,7 +53,7 @@ class TextLSTM(nn.Module):
             self.embedding.weight[PADDING] = 0
             # Gates lie in the order input, forget, cell, output.
             self.lstm.get_parameter("bias_ih_l0").view(4, -1)[1] = 1
-        # Larger recurrent kernels let some starts learn nothing once there is noise on them.
+        # Larger recurrent kernels let some starts learn little once there is noise on them.
         for gate in self.lstm.get_parameter("weight_hh_l0").chunk(4):
             nn.init.orthogonal_(gate)
 
