@@ -8,8 +8,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import leanbayes as lb
+from leanbayes import noise
 from leanbayes._owners import owners, sorted_owners
-from leanbayes._sampling import own_frame
+from leanbayes._sampling import Sampling, current_sampling, one_pass, own_frame
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._joined import Apart, SideBySide, joined, pieces, places
 from leanbayes.posteriors.mean_field import MeanFieldPosterior
@@ -304,3 +305,61 @@ def test_a_step_has_no_more_nodes_per_layer_than_it_needs(method):
 
     # A convolution and a norm; and two products of rank-1 layers.
     assert nodes(5) - nodes(4) == (4 if isinstance(method, lb.Rank1) else 2)
+
+
+def flipout_network():
+    return lb.bayesianize(network(), lb.MeanField(estimator="flipout", init_std=0.3))
+
+
+def test_signs_of_all_layers_are_drawn_in_one_go(monkeypatch):
+    drawn = []
+    real = noise.signs
+    monkeypatch.setattr(noise, "signs", lambda shape, *rest: drawn.append(shape) or real(shape, *rest))
+    flipout_network()(torch.randn(6, 3, 6, 6))
+    # Two convolutions 3 -> 4 -> 5 and a dense layer 45 -> 4.
+    assert drawn == [(6, 3 + 4 + 4 + 5 + 45 + 4)]
+
+
+def test_signs_that_are_drawn_together_are_independent():
+    model = flipout_network()
+    rows = 4000
+    with one_pass(Sampling(), rows, model):
+        found = [
+            each.signs(axis, size, rows, current_sampling()) for each in weights(model) for axis, size in each.features
+        ]
+    table = torch.cat(found, 1)
+    assert set(table.unique().tolist()) == {-1.0, 1.0}
+    # Means and covariances of so many signs have a standard error of 1 / sqrt(rows).
+    covariance = table.T @ table / rows - torch.eye(table.shape[1])
+    assert table.mean(0).abs().max() < 5 * rows**-0.5
+    assert covariance.abs().max() < 5 * rows**-0.5
+
+
+def test_a_layer_with_other_rows_draws_signs_of_its_own():
+    model = flipout_network()
+    first, *_ = weights(model)
+    with one_pass(Sampling(), 6, model):
+        six = first.signs(0, 4, 6, current_sampling())
+        eight = first.signs(0, 4, 8, current_sampling())
+        assert (six.shape, eight.shape) == ((6, 4), (8, 4))
+        assert first.signs(0, 4, 6, current_sampling()) is six
+
+
+@pytest.mark.parametrize(
+    "shapes", [[(3,), (4,), (2,)], [(3,), (2, 2), (4,)], [(2, 3), (3, 2), (4, 1), (2, 2)]], ids=str
+)
+@pytest.mark.parametrize("rows", [(), (3,)])
+def test_tensors_taken_apart_have_the_gradients_of_slices(shapes, rows):
+    torch.manual_seed(0)
+    originals = [torch.randn(*shape) for shape in shapes]
+    whole = torch.randn(*rows, sum(each.numel() for each in originals), dtype=torch.double, requires_grad=True)
+    found = pieces(whole, originals)
+    start, expected = 0, []
+    for each in originals:
+        expected.append(whole[..., start : start + each.numel()].reshape(*rows, *each.shape))
+        start += each.numel()
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    scores = [torch.randn_like(each) for each in expected[:-1]]  # the last one is not used
+    ours = torch.autograd.grad(found[:-1], whole, scores)
+    torch.testing.assert_close(ours, torch.autograd.grad(expected[:-1], whole, scores))

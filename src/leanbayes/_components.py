@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes import noise
-from leanbayes._owners import owners
+from leanbayes._owners import derived, owners
 from leanbayes._sampling import Assigned, Sampling
 from leanbayes.groups import ComponentGroup
 
@@ -49,6 +49,10 @@ class MixturePart:
 
 def mixture_parts(model: nn.Module) -> list[MixturePart]:
     """The parts of a model that have a component index: one for all layers that were converted in one call."""
+    return derived(model, "mixture parts", lambda: _mixture_parts(model))
+
+
+def _mixture_parts(model: nn.Module) -> list[MixturePart]:
     found = {
         id(group.identity): MixturePart(tuple(_flat(group, inner)))
         for owner in owners(model, "component_parts")

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 _Kind = TypeVar("_Kind", bound=nn.Module)
+T = TypeVar("T")
 
 
 class _Census:
@@ -86,23 +87,35 @@ def instances(model: nn.Module, kind: type[_Kind]) -> list[_Kind]:
     return known
 
 
+def derived(model: nn.Module, name: Any, make: Callable[[], T]) -> T:
+    """What `make` works out from the modules of a model, kept for as long as it consists of the same ones.
+
+    Args:
+        model: Any module.
+        name: What it is kept under.
+        make: Gives what must not refer to the model itself, which could then never go.
+    """
+    if torch.compiler.is_compiling():
+        return make()
+    census = _census(model)
+    if name not in census.derived:
+        census.derived[name] = make()
+    return census.derived[name]
+
+
 def sorted_owners(model: nn.Module, offer: str, key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
-    """The owners of an offer by a key that each of them has, the same for as long as it is in the model.
+    """The owners of an offer by a key, those without one (None) left out.
 
     Args:
         model: Any module.
         offer: Name of a method.
-        key: Gives the key of an owner, None to leave it out.
+        key: Gives the key of an owner.
     """
-    census = _census(model)
-    found = _known_owners(census, model, offer)
-    if (offer, key) not in census.derived:
-        groups: dict[Any, list[int]] = {}
-        for number, each in enumerate(found):
-            groups.setdefault(key(each), []).append(number)
-        groups.pop(None, None)
-        census.derived[offer, key] = groups
-    return {name: [found[number] for number in numbers] for name, numbers in census.derived[offer, key].items()}
+    groups: dict[Any, list[Any]] = {}
+    for each in owners(model, offer):
+        groups.setdefault(key(each), []).append(each)
+    groups.pop(None, None)
+    return groups
 
 
 def _known_owners(census: _Census, model: nn.Module, offer: str) -> list[Any]:
@@ -110,10 +123,11 @@ def _known_owners(census: _Census, model: nn.Module, offer: str) -> list[Any]:
     if None not in known:
         return known
     # Not asked for yet, or gone: an owner's address may be that of another one of its type by now.
+    if offer in census.found:
+        census.derived.clear()
     found: list[Any] = []
     _collect(model, offer, found, set())
     census.found[offer] = [weakref.ref(each) for each in found]
-    census.derived.clear()
     return found
 
 
@@ -140,12 +154,11 @@ def fingerprint(model: nn.Module) -> list[Any]:
 
 def all_modules(model: nn.Module) -> list[nn.Module]:
     """All modules in a fixed order, with repetitions: much quicker than `nn.Module.modules`."""
-    found = [model]
+    found: list[Any] = [model]
     for module in found:  # which grows meanwhile
-        children = module._modules
-        if children:
-            found += [child for child in children.values() if child is not None]
-    return found
+        if module is not None and module._modules:
+            found += module._modules.values()
+    return [module for module in found if module is not None] if None in found else found
 
 
 def _collect(module: nn.Module, offer: str, found: list[Any], seen: set[int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,22 @@ from torch import Tensor, nn
 from leanbayes import noise
 from leanbayes._sampling import Assigned, Identity, Sampling, check_component_known, current_frame
 from leanbayes.ops import rows_per_sample
+
+
+class Column(NamedTuple):
+    """What one group has of indices that were drawn for several, kept in their place until somebody wants it alone.
+
+    Attributes:
+        picked: Indices ``[n, groups]``.
+        number: Its column.
+    """
+
+    picked: Tensor
+    number: int
+
+    def take(self) -> Tensor:
+        """The group's own index ``[n]``."""
+        return self.picked[:, self.number]
 
 
 class ComponentGroup(nn.Module):
@@ -81,14 +97,23 @@ class ComponentGroup(nn.Module):
         if frame is None:
             return draw()
         key = (id(self.identity), n)
-        if key not in frame.kept:
-            frame.kept[key] = draw()
-        return frame.kept[key]
+        kept = frame.kept.get(key)
+        if kept is None or isinstance(kept, Column):
+            kept = frame.kept[key] = draw() if kept is None else kept.take()
+        return kept
 
-    def is_known(self, n: int) -> bool:
-        """Whether this pass or held context has drawn it for n samples."""
+    def keep_(self, n: int, drawn: Any) -> None:
+        """Keep what was drawn for n samples until the pass or held context ends."""
         frame = current_frame()
-        return frame is not None and (id(self.identity), n) in frame.kept
+        if frame is not None:
+            frame.kept[id(self.identity), n] = drawn
+
+    def known_index(self, n: int, like: Tensor, spec: Sampling) -> Tensor | None:
+        """The index ``[n]`` where it is settled or was drawn before in this pass, None where it is to be drawn."""
+        frame = current_frame()
+        if frame is not None and (id(self.identity), n) in frame.kept:
+            return self.index(n, like, spec)
+        return self.fixed_index(n, like, spec)
 
     def check_alone(self) -> None:
         """Warn, or raise in a second run, where a layer draws a component that others should share."""
@@ -125,6 +150,8 @@ class ComponentGroup(nn.Module):
 
     def fixed_index(self, n: int, like: Tensor, spec: Sampling) -> Tensor | None:
         """The index ``[n]`` where the sampling state settles it, None where it is to be drawn."""
+        if not spec.assigned and isinstance(spec.component, str) and spec.component == "random":
+            return None
         if self.given_rows(spec) is not None:
             raise ValueError(
                 f"components were given per row, but {self.name} has a layer that draws one weight for all rows of a "

@@ -48,6 +48,14 @@ def exact_products(device: torch.device, *dtypes: torch.dtype) -> AbstractContex
     return torch.autocast(device.type, enabled=False)
 
 
+def autocast_dtype(x: Tensor) -> torch.dtype | None:
+    """The dtype that autocast computes products with x in, None where it leaves them alone."""
+    device = x.device.type
+    if device == "meta" or not torch.is_autocast_enabled(device) or x.dtype == torch.float64:
+        return None
+    return torch.get_autocast_dtype(device)
+
+
 def _draw(function: Callable[..., Tensor], shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:
     dtype = compute_dtype(like.dtype)
     options = {"device": like.device, "dtype": dtype}

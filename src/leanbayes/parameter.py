@@ -11,18 +11,19 @@ from torch import Tensor, nn
 from torch._C._autograd import _top_saved_tensors_default_hooks
 
 from leanbayes import noise
-from leanbayes._owners import sorted_owners
+from leanbayes._owners import derived, owners, sorted_owners
 from leanbayes._sampling import Frame, Identity, Sampling, check_rerun, current_frame, note_dependence
 from leanbayes.groups import ComponentGroup
 from leanbayes.kernels._autograd import reverse_mode_alone
 from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Factors, Moments, Posterior, first_parameter
 from leanbayes.posteriors._divergence import Divergence
-from leanbayes.posteriors._joined import single
+from leanbayes.posteriors._joined import Team, single
 from leanbayes.posteriors.sparse import sparse_copy
 from leanbayes.priors import Prior
 
 _AS_IT_IS = nullcontext()
+_SIGNS = "signs"
 
 
 class RandomParameter(nn.Module):
@@ -53,6 +54,8 @@ class RandomParameter(nn.Module):
         self.unsigned_axes: frozenset[int] = frozenset()
         # The estimator that its one user draws by, None where that depends on the input.
         self.used_by: str | None = None
+        # Axes of that user's features, with how many there are.
+        self.features: tuple[tuple[int, int], ...] = ()
 
     def rsample(self, n: int, spec: Sampling) -> Tensor:
         """Draw n weights ``[n, *shape]``."""
@@ -92,7 +95,7 @@ class RandomParameter(nn.Module):
         if axis in self.unsigned_axes:
             return None
         like = first_parameter(self.posterior)
-        return self._once(f"signs {axis}", rows, spec, lambda: noise.signs((rows, features), like, spec))
+        return self._once(f"{_SIGNS} {axis}", rows, spec, lambda: noise.signs((rows, features), like, spec))
 
     def factors_fit(self, op: LinearOp) -> bool:
         """Whether the factors are scales of the op's features.
@@ -229,17 +232,36 @@ class RandomParameter(nn.Module):
     def _drawn_with_others(self, frame: Frame, what: str, key: tuple[Any, ...], spec: Sampling) -> bool:
         """Draw this weight and all of its kind in the model that runs, where they can be drawn in one go."""
         kind = self.posterior.together_key(what) if what in _KIND_OF else None
+        if kind is None and what.startswith(_SIGNS):
+            return self._signs_with_others(frame, key, spec)
         # Whoever comes later with another number of rows draws for itself alone.
         if kind is None or self.padding_row is not None or (kind, what) in frame.kept:
             return False
         frame.kept[kind, what] = None
-        partners = sorted_owners(frame.root, "kl_terms", _KIND_OF[what]).get(kind, [])
-        if len(partners) < 2 or not any(self._is_copy_of(each) for each in partners):
+        partners, posteriors = _team(frame.root, what, kind)
+        if len(partners) < 2 or not any([self._is_copy_of(each) for each in partners]):
             return False
-        draws = self.posterior.draw_together([each.posterior for each in partners], what, key[2], spec)
+        draws = self.posterior.draw_together(posteriors, what, key[2], spec)
         for partner, drawn in zip(partners, draws):
             if drawn is not None:
                 frame.kept.setdefault((id(partner.identity), *key[1:]), drawn)
+        return key in frame.kept
+
+    def _signs_with_others(self, frame: Frame, key: tuple[Any, ...], spec: Sampling) -> bool:
+        """Draw the signs of all weights in the model that flipout uses, where this is one of them."""
+        rows, component = key[2:]
+        if self.used_by != "flipout" or not isinstance(rows, int) or (_SIGNS, rows) in frame.kept:
+            return False
+        frame.kept[_SIGNS, rows] = None
+        like = first_parameter(self.posterior)
+        users = [each for each in _used_by(frame.root, "flipout") if each.device == like.device]
+        found = [(each, axis, size) for each in users for axis, size in each.features if axis not in each.unsigned_axes]
+        drawn = noise.signs((rows, sum([size for *_, size in found])), like, spec)
+        dtype = noise.autocast_dtype(like)
+        # What they change has the precision of autocast: all are rounded at once instead of one by one.
+        parts = (drawn if dtype is None else drawn.to(dtype)).split([size for *_, size in found], 1)
+        for (each, axis, _), part in zip(found, parts):
+            frame.kept.setdefault((id(each.identity), f"{_SIGNS} {axis}", rows, component), part)
         return key in frame.kept
 
     def _seen_with_others(self, view: str, by: str) -> Any:
@@ -256,17 +278,17 @@ class RandomParameter(nn.Module):
         device = self.device.type
         place = (view, torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device))
         if (*place, self.identity) not in frame.joined:
-            users = self._users_alike(frame, view) if reverse_mode_alone() else []
-            found = self.posterior.view_together([each.posterior for each in users], view) if len(users) > 1 else ()
+            users, posteriors = self._users_alike(frame, view) if reverse_mode_alone() else ([], [])
+            found = self.posterior.view_together(posteriors, view) if len(users) > 1 else ()
             frame.joined[*place, self.identity] = (self, None)
             frame.joined |= {(*place, each.identity): (each, one) for each, one in zip(users, found)}
         user, found = frame.joined[*place, self.identity]
         return found if self._is_copy_of(user) else None
 
-    def _users_alike(self, frame: Frame, view: str) -> list[RandomParameter]:
-        """The weights of the model that are seen together with this one."""
+    def _users_alike(self, frame: Frame, view: str) -> tuple[list[RandomParameter], list[Posterior]]:
+        """The weights of the model that are seen together with this one, and their posteriors."""
         kind = None if self.padding_row is not None else self.posterior.together_key(view)
-        return sorted_owners(frame.root, "kl_terms", _KIND_OF[view]).get(kind, [])
+        return _team(frame.root, view, kind)
 
     def _is_copy_of(self, other: RandomParameter) -> bool:
         """Whether this is another one or a replica of it, with the same tensors."""
@@ -333,9 +355,32 @@ def _kind(what: str, by: str | None = None) -> Callable[[Any], Any]:
     return of
 
 
-# By what is drawn, a function that says with whom; the same object each time, as owners are sorted by it once.
+# By what is drawn, a function that says with whom.
 _KIND_OF = {what: _kind(what) for what in ("draw", "deviation", "factors", "choice")}
 _KIND_OF |= {"mean": _kind("mean", "flipout"), "moments": _kind("moments", "local")}
+
+
+def _used_by(model: nn.Module, name: str) -> list[RandomParameter]:
+    """The weights of a model whose one user draws by an estimator."""
+
+    def make() -> list[RandomParameter]:
+        found = owners(model, "kl_terms")
+        return [each for each in found if isinstance(each, RandomParameter) and each.used_by == name]
+
+    return derived(model, ("used by", name), make)
+
+
+def _team(model: nn.Module, what: str, kind: Any) -> tuple[list[RandomParameter], list[Posterior]]:
+    """The weights of a model that are drawn or seen together, and their posteriors.
+
+    They are the same lists for as long as the model consists of the same modules.
+    """
+
+    def make() -> dict[Any, tuple[list[RandomParameter], list[Posterior]]]:
+        found = sorted_owners(model, "kl_terms", _KIND_OF[what])
+        return {key: (weights, Team([each.posterior for each in weights])) for key, weights in found.items()}
+
+    return derived(model, ("team", what), make).get(kind, ([], []))
 
 
 def remove_row(value: Tensor, index: int | None) -> Tensor:

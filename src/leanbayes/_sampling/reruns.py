@@ -61,6 +61,8 @@ def note_dependence(owner: torch.nn.Module, depends: bool) -> None:
     """Note whether a run of a layer or weight found what a second run would not find by itself."""
     if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return
+    if depends == (owner in _DEPENDENT):  # asked first: changes take longer, and most runs are like the last one
+        return
     if depends:
         _DEPENDENT.add(owner)
     else:

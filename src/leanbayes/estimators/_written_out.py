@@ -44,14 +44,6 @@ def with_shape(value: Tensor, shape: Sequence[int]) -> Tensor:
     return value if value.dim() == len(shape) else value.view(shape)
 
 
-def autocast_dtype(x: Tensor) -> torch.dtype | None:
-    """The dtype that autocast computes products with x in, None where it leaves them alone."""
-    device = x.device.type
-    if device == "meta" or not torch.is_autocast_enabled(device) or x.dtype == torch.float64:
-        return None
-    return torch.get_autocast_dtype(device)
-
-
 def cast(value: Tensor | None, dtype: torch.dtype | None) -> Tensor | None:
     """A tensor in another dtype, where there are both."""
     return value if value is None or dtype is None else value.to(dtype)

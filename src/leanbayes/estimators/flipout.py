@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from leanbayes import noise
 from leanbayes._estimator_registry import register_estimator
 from leanbayes.estimators._base import Call
 from leanbayes.estimators._flipout_function import FlipoutFunction, forward
-from leanbayes.estimators._written_out import autocast_dtype, cast, to_keep, wants_gradients, writes_gradients
+from leanbayes.estimators._written_out import cast, to_keep, wants_gradients, writes_gradients
 from leanbayes.estimators.weight import apply_draws
 from leanbayes.parameter import RandomParameter
 
@@ -45,7 +46,7 @@ def _by_hand(
     s_out: Tensor | None,
 ) -> Tensor:
     """What keeps x and the signs."""
-    low = autocast_dtype(call.x)
+    low = noise.autocast_dtype(call.x)
     x = call.x if low is None else call.x.to(low)
     values = (
         to_keep(call.op, x),

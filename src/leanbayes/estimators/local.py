@@ -14,7 +14,6 @@ from leanbayes._estimator_registry import register_estimator
 from leanbayes.estimators._base import Call
 from leanbayes.estimators._local_function import LocalFunction, Setting, Source, draw_output, forward, output_variance
 from leanbayes.estimators._written_out import (
-    autocast_dtype,
     cast,
     to_keep,
     wants_gradients,
@@ -62,7 +61,7 @@ def _moments(call: Call) -> _Moments:
 
 def _by_hand(call: Call, weight: _Moments, bias_mean: Tensor | None, bias_var: Tensor | None) -> Tensor:
     """What keeps x and one tensor of the output's size."""
-    low = autocast_dtype(call.x)
+    low = noise.autocast_dtype(call.x)
     x = call.x if low is None else call.x.to(low)
     mean, bias_mean = cast(weight.mean, low), cast(bias_mean, low)
     # float16 has no room for squares, and without autocast variances are asked for in full.

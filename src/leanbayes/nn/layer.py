@@ -67,7 +67,9 @@ class BayesianLayer(ConvertedLayer):
         self.called_once = id(template) in scope.called_once and len(self.ops) == 1
         self.estimator, self.estimator_otherwise = self._resolve(method.wanted_estimator)
         certain = self.estimator == self.estimator_otherwise or not isinstance(found, Dense)
-        random.used_by = self.estimator_otherwise if certain and len(self.ops) == 1 else None
+        if certain and len(self.ops) == 1:
+            random.used_by = self.estimator_otherwise
+            random.features = ((found.in_axis, found.in_features), (found.out_axis, found.out_features))
 
     def _share(self, random: RandomParameter) -> None:
         """Use the weight of another layer, and its mixing distribution where it has one.

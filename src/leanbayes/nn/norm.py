@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from leanbayes._sampling import Sampling, layer_state, own_frame
+from leanbayes._sampling import Sampling, current_frame, layer_state, own_frame
 from leanbayes.nn._base import ConvertedLayer, Scope, as_trained
 from leanbayes.nn._replica import call_leaf
 from leanbayes.ops import expand_rows
@@ -30,7 +30,15 @@ class NormLayer(ConvertedLayer):
         batch_dim: Axis of the examples, None where the sampling state decides.
         scope: What the layers of one model share; a layer on its own needs none.
         path: The layer's name in the model.
+
+    Attributes:
+        axes: Number of axes of a scale.
+        wanted: The estimator that the method asks for.
+        trailing: Whether the last axes of the input have the scale.
+        may_lack_rows: Whether the norm takes inputs without a batch axis, too.
     """
+
+    may_lack_rows = False
 
     def __init__(
         self,
@@ -46,7 +54,8 @@ class NormLayer(ConvertedLayer):
         scope = scope or Scope()
         weight: Any = template.weight
         self.weight = self.make_random(weight, None, scope)
-        self.axes = weight.dim()  # of a scale
+        self.axes = weight.dim()
+        self.wanted = method.wanted_estimator
         bias: Any = getattr(template, "bias", None)
         if isinstance(self.weight.posterior, ComponentPoints) and bias is not None:
             self.bias = self.make_random(bias, None, scope)
@@ -66,6 +75,7 @@ class NormLayer(ConvertedLayer):
         # Norms over trailing axes have a scale of their shape; the others have one per channel, on axis 1.
         self.trailing = isinstance(template, (nn.LayerNorm, nn.RMSNorm))
         setattr(core, "elementwise_affine" if self.trailing else "affine", False)
+        self.may_lack_rows = isinstance(template, _InstanceNorm)
         self.core = core
 
     def plain_names(self) -> dict[str, str]:
@@ -88,18 +98,20 @@ class NormLayer(ConvertedLayer):
             return self.forward(x.unsqueeze(0)).squeeze(0)
         if self.draws_mean(spec):
             scale, shift = self._means(spec)
-        else:
+        elif current_frame() is None:
             with own_frame():
                 scale, shift = self._draw(x, spec)
+        else:
+            scale, shift = self._draw(x, spec)
         axes = self.axes
         if scale.dim() > axes or (shift is not None and shift.dim() > axes):
             scale, shift = self._for_all_rows(scale), self._for_all_rows(shift)
         if scale.dim() == axes and (shift is None or shift.dim() == axes):
             # One scale for all rows: the plain norm's own kernel, with parameters of the dtype that it knows.
             dtype = self.weight.dtype
-            values = {"weight": scale.to(dtype)}
+            values = {"weight": scale if scale.dtype is dtype else scale.to(dtype)}
             if shift is not None:
-                values["bias"] = shift.to(dtype)
+                values["bias"] = shift if shift.dtype is dtype else shift.to(dtype)
             return call_leaf(self.core, values, x)
         return self._by_rows(x, scale, shift, spec)
 
@@ -133,34 +145,32 @@ class NormLayer(ConvertedLayer):
 
     def used_estimator(self) -> str:
         """See `Converted`."""
-        wanted = self.method.wanted_estimator
-        return "weight" if wanted == "auto" else wanted
+        return "weight" if self.wanted == "auto" else self.wanted
 
     def _draw(self, x: Tensor, spec: Sampling) -> tuple[Tensor, Tensor | None]:
         weight, bias = self.weight, self.bias
-        zero_mean = self.draws_zero_mean(spec)
-        if isinstance(weight.posterior, ComponentPoints) and not zero_mean:
-            index = weight.posterior.group.row_index(x.shape[self.rows_axis(x, spec)], x, spec)
-            points = [each.posterior for each in (weight, bias) if isinstance(each, RandomParameter)]
-            scale, *shift = (each.rsample_rows(index, spec) for each in points)  # pyright: ignore
-            return scale, shift[0] if shift else None
-        if not zero_mean and (spec.estimator or self.method.wanted_estimator) == "example":
-            posterior: Any = weight.posterior
+        of_bias = bias if isinstance(bias, RandomParameter) else None
+        if self.draws_zero_mean(spec):
+            shift = bias if of_bias is None else of_bias.deviations(spec.n, spec)
+            return weight.deviations(spec.n, spec), shift  # pyright: ignore[reportReturnType]
+        posterior: Any = weight.posterior
+        if isinstance(posterior, ComponentPoints):
+            index = posterior.group.row_index(x.shape[self.rows_axis(x, spec)], x, spec)
+            shift = None if of_bias is None else of_bias.posterior.rsample_rows(index, spec)  # pyright: ignore
+            return posterior.rsample_rows(index, spec), shift
+        if (spec.estimator or self.wanted) == "example":
             rows = x.shape[self.rows_axis(x, spec)]
             if "copies" in posterior.offers and not spec.joint and not self.shares_draws(rows):
                 choice = posterior.group.row_choice(rows, posterior.copies, spec)
-                of_bias: Any = bias.posterior if isinstance(bias, RandomParameter) else None
-                return posterior.take(choice, spec), None if of_bias is None else of_bias.take(choice, spec)
-        if zero_mean:
-            shift = bias.deviations(spec.n, spec) if isinstance(bias, RandomParameter) else bias
-            return weight.deviations(spec.n, spec), shift
-        shift = bias.draws(spec.n, spec) if isinstance(bias, RandomParameter) else bias
-        return weight.draws(spec.n, spec), shift
+                shift: Any = None if of_bias is None else of_bias.posterior.take(choice, spec)  # pyright: ignore
+                return posterior.take(choice, spec), shift
+        shift = bias if of_bias is None else of_bias.draws(spec.n, spec)
+        return weight.draws(spec.n, spec), shift  # pyright: ignore[reportReturnType]
 
     def _batched(self, x: Tensor) -> bool:
         if self.trailing:
             return x.dim() > self.axes
-        return not isinstance(self.core, _InstanceNorm) or x.dim() != self.core._get_no_batch_dim()
+        return not self.may_lack_rows or x.dim() != self.core._get_no_batch_dim()
 
     def rows_axis(self, x: Tensor, spec: Sampling) -> int:
         """See `ConvertedLayer`; norms over channels have the rows in front."""

@@ -7,7 +7,7 @@ calls as a large tensor.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -18,6 +18,27 @@ from leanbayes.kernels._autograd import reverse_mode_alone
 from leanbayes.posteriors._base import Posterior
 
 P = TypeVar("P", bound=Posterior)
+T = TypeVar("T")
+
+# Tensors with more than one axis up to which autograd takes tensors apart as quickly as `Apart` does.
+_FEW = 2
+
+
+class Team(list[P]):
+    """Posteriors that are drawn together pass by pass, with what was worked out of them."""
+
+    def __init__(self, parts: Iterable[P]) -> None:
+        super().__init__(parts)
+        self.facts: dict[Any, Any] = {}
+
+
+def fact(parts: Sequence[P], name: Any, make: Callable[[], T]) -> T:
+    """What `make` gives, which does not change for as long as the parts stay the same modules; kept by a `Team`."""
+    if not isinstance(parts, Team) or torch.compiler.is_compiling():
+        return make()
+    if name not in parts.facts:
+        parts.facts[name] = make()
+    return parts.facts[name]
 
 
 def joined(parts: Sequence[P], kept_axes: int = 0) -> P:
@@ -79,13 +100,32 @@ class Place(NamedTuple):
     size: int
 
 
-def places(originals: Sequence[Tensor], kept_axes: int = 0) -> tuple[Place, ...]:
+class Places(tuple[Place, ...]):
+    """Where several tensors lie side by side.
+
+    Attributes:
+        sizes: Number of elements of each.
+        shaped: Numbers of those that are no vectors, which take a view to be found.
+    """
+
+    sizes: list[int]
+    shaped: list[int]
+
+    def __new__(cls, found: Iterable[Place]) -> Places:
+        """Several places."""
+        self = super().__new__(cls, found)
+        self.sizes = [each.size for each in self]
+        self.shaped = [number for number, each in enumerate(self) if len(each.shape) != 1]
+        return self
+
+
+def places(originals: Sequence[Tensor], kept_axes: int = 0) -> Places:
     """Where several tensors lie side by side, each in the order that it has in memory."""
     return _places(tuple([(each.shape, each.stride()) for each in originals]), kept_axes)
 
 
 @functools.lru_cache(maxsize=256)
-def _places(layouts: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...], kept_axes: int) -> tuple[Place, ...]:
+def _places(layouts: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...], kept_axes: int) -> Places:
     found, start = [], 0
     for shape, stride in layouts:
         steps, step = [0] * len(shape), 1
@@ -94,7 +134,7 @@ def _places(layouts: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...], kept_a
             step *= shape[axis]
         found.append(Place(tuple(shape[kept_axes:]), tuple(steps[kept_axes:]), start, step))
         start += step
-    return tuple(found)
+    return Places(found)
 
 
 def single(drawn: Tensor) -> Tensor:
@@ -111,6 +151,9 @@ def pieces(drawn: Tensor, originals: Sequence[Tensor], kept_axes: int = 0) -> Se
         kept_axes: As they were joined.
     """
     where = places(originals, kept_axes)
+    if len(where.shaped) <= _FEW:
+        # Autograd's own functions are quicker for vectors and no slower for a few others.
+        return _apart(where, drawn)
     return Apart.apply(where, False, drawn) if reverse_mode_alone() else _apart(where, drawn)  # pyright: ignore
 
 
@@ -127,10 +170,13 @@ class SideBySide(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, where: Sequence[Place], *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, where: Places, *tensors: Tensor) -> Tensor:
         """See the class."""
         ctx.where = where
-        return torch.cat([_flat(place, each) for place, each in zip(where, tensors)], -1)
+        parts = list(tensors)
+        for number in where.shaped:
+            parts[number] = _flat(where[number], parts[number])
+        return torch.cat(parts, -1)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -142,7 +188,7 @@ class Apart(torch.autograd.Function):
     """What `SideBySide` has joined, taken apart again: views, or without gaps in memory where `own` says so."""
 
     @staticmethod
-    def forward(ctx: Any, where: Sequence[Place], own: bool, whole: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, where: Places, own: bool, whole: Tensor) -> tuple[Tensor, ...]:
         """See the class."""
         ctx.set_materialize_grads(False)
         ctx.where, ctx.shape = where, whole.shape
@@ -151,10 +197,11 @@ class Apart(torch.autograd.Function):
             return _copied(where, whole)
         whole = whole.contiguous()
         rows, steps = whole.shape[:-1], whole.stride()[:-1]
-        return tuple(
-            part if len(each.shape) == 1 else part.as_strided((*rows, *each.shape), (*steps, *each.stride))
-            for part, each in zip(whole.split([each.size for each in where], -1), where)
-        )
+        parts = list(whole.split(where.sizes, -1))
+        for number in where.shaped:
+            place = where[number]
+            parts[number] = parts[number].as_strided((*rows, *place.shape), (*steps, *place.stride))
+        return tuple(parts)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -167,22 +214,20 @@ class Apart(torch.autograd.Function):
         return None, None, SideBySide.apply(ctx.where, *whole)
 
 
-def _copied(where: Sequence[Place], whole: Tensor) -> tuple[Tensor, ...]:
+def _copied(where: Places, whole: Tensor) -> tuple[Tensor, ...]:
     """Rows ``[rows, all elements]`` as tensors ``[rows, *shape]``, one after the other in memory."""
     rows = whole.shape[0]
     room = torch.empty(whole.numel(), dtype=whole.dtype, device=whole.device)
-    flat = [room.as_strided((rows, each.size), (each.size, 1), rows * each.start) for each in where]
-    torch.split_with_sizes_copy(whole, [each.size for each in where], -1, out=flat)
-    return tuple(
-        part if len(each.shape) == 1 else part.as_strided((rows, *each.shape), (each.size, *each.stride))
-        for part, each in zip(flat, where)
-    )
+    flat = [part.view(rows, -1) for part in room.split([rows * size for size in where.sizes])]
+    torch.split_with_sizes_copy(whole, where.sizes, -1, out=flat)
+    for number in where.shaped:
+        place = where[number]
+        flat[number] = flat[number].as_strided((rows, *place.shape), (place.size, *place.stride))
+    return tuple(flat)
 
 
 def _flat(place: Place, value: Tensor) -> Tensor:
     """A tensor with its shape as one axis, in the order in which it lies in memory; a view where it can be one."""
-    if len(place.shape) == 1:
-        return value
     rows = value.shape[: value.dim() - len(place.shape)]
     steps = (place.size,) * len(rows)
     stride = (*steps, *place.stride)
@@ -191,7 +236,7 @@ def _flat(place: Place, value: Tensor) -> Tensor:
     return value.as_strided((*rows, place.size), (*steps, 1))
 
 
-def _joined(where: Sequence[Place], tensors: Sequence[Tensor]) -> Tensor:
+def _joined(where: Places, tensors: Sequence[Tensor]) -> Tensor:
     """`SideBySide` by functions that any kind of differentiation knows."""
     found = []
     for place, value in zip(where, tensors):
@@ -200,14 +245,14 @@ def _joined(where: Sequence[Place], tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat(found, -1)
 
 
-def _apart(where: Sequence[Place], whole: Tensor) -> list[Tensor]:
+def _apart(where: Places, whole: Tensor) -> list[Tensor]:
     """`Apart`, likewise."""
-    found = []
     kept = whole.dim() - 1
-    for place, part in zip(where, whole.split([place.size for place in where], -1)):
-        order = _order(place)
-        stored = part.unflatten(-1, [place.shape[axis] for axis in order])
-        found.append(stored.permute(*range(kept), *(kept + order.index(axis) for axis in range(len(order)))))
+    found = list(whole.split(where.sizes, -1))
+    for number in where.shaped:
+        order = _order(where[number])
+        stored = found[number].unflatten(-1, [where[number].shape[axis] for axis in order])
+        found[number] = stored.permute(*range(kept), *(kept + order.index(axis) for axis in range(len(order))))
     return found
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from leanbayes import noise
 from leanbayes._sampling import Sampling, current_frame
-from leanbayes.groups import ComponentGroup
+from leanbayes.groups import Column, ComponentGroup
 from leanbayes.kernels._autograd import traced
 from leanbayes.kernels._dispatch import fused
 from leanbayes.kernels.patch_choice import chosen, fits
@@ -20,7 +20,7 @@ from leanbayes.noise import exact_products, full_precision
 from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import LARGE, Posterior
 from leanbayes.posteriors._divergence import register_kl
-from leanbayes.posteriors._joined import joined_for, pieces, single
+from leanbayes.posteriors._joined import fact, joined_for, pieces, single
 from leanbayes.posteriors._learned_choice import LearnedChoice, counts
 from leanbayes.priors import NormalPrior
 
@@ -301,16 +301,16 @@ class PatchPosterior(Posterior):
         if group.per_element:
             copies = _side_by_side(parts, spec)
             return pieces(single(_by_element(copies, group, n, spec)), [part.copies for part in parts], kept_axes=1)
-        choices = _choose_together(parts, n, spec)
+        layers = fact(parts, "layers", lambda: _Layers(parts))
+        picked = _choose_together(layers.groups, n, parts[0].copies, spec)  # [n, layers]
         if what == "choice":
-            return choices
+            return [picked[:, column] for column in layers.columns]
         # Without a gradient, a large copy is better taken whole than element by element, and by whoever wants it.
-        small = [number for number, part in enumerate(parts) if torch.is_grad_enabled() or part.shape.numel() < _SMALL]
+        small = layers.every if torch.is_grad_enabled() else layers.small
         found: list[Any] = [None] * len(parts)
         if small:
-            some = [parts[number] for number in small]
-            index = _for_each_element([choices[number] for number in small], [part.shape.numel() for part in some])
-            drawn = _side_by_side(some, spec).gather(0, index)  # [n, all elements]
+            some = parts if len(small) == len(parts) else [parts[number] for number in small]
+            drawn = _side_by_side(some, spec).gather(0, layers.index(picked, small))  # [n, all elements]
             for number, piece in zip(small, pieces(single(drawn), [part.copies for part in some], kept_axes=1)):
                 found[number] = piece
         return found
@@ -355,37 +355,54 @@ def _shuffled(value: Tensor, copies: int) -> Tensor:
     return torch.stack([value, *rest])
 
 
-def _choose_together(parts: list[PatchPosterior], n: int, spec: Sampling) -> list[Tensor]:
-    """The copy that each draw of several layers' posteriors takes, ``[n]`` for each posterior."""
-    like = parts[0].copies
-    groups: list[PatchGroup] = list(dict.fromkeys(part.group for part in parts))
-    if all(group.is_known(n) or group.fixed_index(n, like, spec) is not None for group in groups):
-        return [part.choice(n, spec) for part in parts]
+class _Layers:
+    """Whose indices several posteriors follow.
+
+    Attributes:
+        groups: The mixing distributions, one for each layer.
+        columns: For each posterior the number of its layer.
+        sizes: For each posterior the number of its elements.
+        every: Numbers of all posteriors.
+        small: Numbers of those with few elements.
+    """
+
+    def __init__(self, parts: Sequence[PatchPosterior]) -> None:
+        self.groups: list[PatchGroup] = list(dict.fromkeys(part.group for part in parts))
+        place = {group: number for number, group in enumerate(self.groups)}
+        self.columns = [place[part.group] for part in parts]
+        self.sizes = [part.shape.numel() for part in parts]
+        self.every = tuple(range(len(parts)))
+        self.small = tuple(number for number, size in enumerate(self.sizes) if size < _SMALL)
+
+    def index(self, picked: Tensor, numbers: tuple[int, ...]) -> Tensor:
+        """Choices ``[n, layers]`` as one index ``[n, all elements]`` of some of the posteriors."""
+        columns, sizes = ([each[number] for number in numbers] for each in (self.columns, self.sizes))
+        if traced():  # where nothing is copied from the host, as steps of networks side by side are recorded
+            runs = [picked[:, column, None].expand(-1, size) for column, size in zip(columns, sizes)]
+            return torch.cat(runs, 1)
+        return picked.index_select(1, _make_numbers(tuple(columns), tuple(sizes), picked.device))
+
+
+def _choose_together(groups: Sequence[PatchGroup], n: int, like: Tensor, spec: Sampling) -> Tensor:
+    """The copies that n draws of several layers take, ``[n, layers]``."""
+    settled = [group.known_index(n, like, spec) for group in groups]
+    some_known = any([index is not None for index in settled])
+    if some_known and all([index is not None for index in settled]):
+        return torch.stack(settled, 1)  # pyright: ignore[reportArgumentType]
     picked = groups[0].pick((n, len(groups)), like, spec)
-    found: dict[PatchGroup, Tensor] = {}
-    for group, index in zip(groups, picked.unbind(1)):
-        fixed = group.fixed_index(n, like, spec)
-        found[group] = group.once(n, lambda index=index: index) if fixed is None else fixed
-    return [found[part.group] for part in parts]
-
-
-def _for_each_element(choices: list[Tensor], sizes: list[int]) -> Tensor:
-    """Choices ``[n]`` of several posteriors as one index ``[n, all elements]``."""
-    runs: list[tuple[Tensor, int]] = []
-    for choice, size in zip(choices, sizes):
-        if runs and runs[-1][0] is choice:  # a scale and its shift have one choice
-            size += runs.pop()[1]
-        runs.append((choice, size))
-    if traced():  # where nothing is copied from the host, as steps of networks side by side are recorded
-        return torch.cat([choice.unsqueeze(1).expand(-1, size) for choice, size in runs], 1)
-    index = torch.stack([choice for choice, _ in runs], 1)
-    return index.index_select(1, _make_numbers(tuple(size for _, size in runs), index.device))
+    if some_known:
+        own = zip(settled, picked.unbind(1))
+        picked = torch.stack([drawn if index is None else index for index, drawn in own], 1)
+    for number, (group, index) in enumerate(zip(groups, settled)):
+        if index is None:
+            group.keep_(n, Column(picked, number))
+    return picked
 
 
 @functools.lru_cache(maxsize=64)
-def _make_numbers(sizes: tuple[int, ...], device: torch.device) -> Tensor:
-    """Numbers from 0, each so many times as its size; kept for later passes."""
-    return torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)).to(device)
+def _make_numbers(numbers: tuple[int, ...], sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """Numbers, each so many times as its size; kept for later passes."""
+    return torch.tensor(numbers).repeat_interleave(torch.tensor(sizes)).to(device)
 
 
 def _side_by_side(parts: list[PatchPosterior], spec: Sampling) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from leanbayes import noise
 from leanbayes._checks import check_choice, check_count, check_number, check_positive
 from leanbayes._registry import register_posterior
 from leanbayes._sampling import Sampling, current_sampling
@@ -192,9 +193,10 @@ class Rank1Posterior(Posterior):
 def _rows_of_all(parts: list[Any], positions: list[int], index: Tensor, spec: Sampling) -> list[Tensor]:
     """A draw ``[rows, d]`` from each of several posteriors ``[K, d]``, with so many axes of one behind."""
     drawn = joined_for(parts, spec, kept_axes=1).rsample_rows(index, spec)
-    if torch.is_autocast_enabled(drawn.device.type):
+    dtype = noise.autocast_dtype(drawn)
+    if dtype is not None:
         # What they scale has that precision: all are rounded at once instead of one by one.
-        drawn = drawn.to(torch.get_autocast_dtype(drawn.device.type))
+        drawn = drawn.to(dtype)
     most = max(positions)
     shaped = drawn.view(*drawn.shape, *(1,) * most)  # for most of them at once
     found = shaped.split([part.shape[-1] for part in parts], 1)
