@@ -16,7 +16,7 @@ from leanbayes._chunks import best_chunk, block_rows
 from leanbayes._inputs import NanCheck, rows, tensors
 from leanbayes._modes import eval_mode
 from leanbayes._prediction import Prediction, Statistics, join_statistics
-from leanbayes._prefix import Boundary, PrefixRunner, applies_every_copy, forget_boundary, look_at
+from leanbayes._prefix import Boundary, PrefixRunner, forget_boundary, look_at, sharing_at
 from leanbayes._rows import map_rows
 from leanbayes._sample_plan import SamplePlan, plan_samples
 from leanbayes._sampling import (
@@ -29,6 +29,7 @@ from leanbayes._sampling import (
     sample_seed,
 )
 from leanbayes.compiling import is_recorded
+from leanbayes.nn._every_copy import EveryCopy
 from leanbayes.nn._replica import is_compiled
 from leanbayes.objectives.likelihoods import Likelihood
 
@@ -212,11 +213,11 @@ class _Passes:
         """Outputs ``[n, B, ...]`` of the samples from the start-th up to the stop-th, chunk by chunk."""
         model, plan, state, chunk, base_seed = self.run
         boundary = look_at(model, self.x).boundary
-        every_copy = applies_every_copy(model, boundary, state, stop - start)
-        size = _chunk_size(self.run, stop - start, self.x, boundary, every_copy)
+        sharing = sharing_at(model, boundary, state, stop - start)
+        size = _chunk_size(self.run, stop - start, self.x, boundary, sharing is EveryCopy)
         if self.runner is None:
-            boundary = boundary if every_copy else _worthwhile(boundary, size)
-            self.runner = PrefixRunner(model, self.x, boundary, every_copy)
+            boundary = _worthwhile(boundary, size) if sharing is None else boundary
+            self.runner = PrefixRunner(model, self.x, boundary, sharing)
         kept = None if torch.is_grad_enabled() or is_compiled(model) else {}
         state = state.replace(kept=kept, marginal=True)
         while start < stop:

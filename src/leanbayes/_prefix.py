@@ -17,6 +17,9 @@ from leanbayes._sampling import Sampling, current_sampling, fold, using
 from leanbayes.nn._base import Converted
 from leanbayes.nn._every_copy import EveryCopy, pays
 from leanbayes.nn._replica import is_compiled, replica
+from leanbayes.nn._shared_moments import SharedMoments, shares_moments
+
+Sharing = type[EveryCopy] | type[SharedMoments]
 
 
 class Boundary:
@@ -115,15 +118,15 @@ class PrefixRunner:
         model: The model, in eval mode.
         x: One batch.
         boundary: Where to fold, None for the input.
-        every_copy: Whether the layer there applies all its copies to the rows once, see `applies_every_copy`.
+        sharing: What runs in the place of the layer there, see `sharing_at`.
     """
 
-    def __init__(self, model: nn.Module, x: Any, boundary: Boundary | None, every_copy: bool = False) -> None:
+    def __init__(self, model: nn.Module, x: Any, boundary: Boundary | None, sharing: Sharing | None = None) -> None:
         self.model = model
         self.x = x
         self.boundary = boundary
-        self.every_copy = every_copy
-        self.outputs: list[Tensor] = []  # of all copies, where they are
+        self.sharing = sharing
+        self.shared: list[Any] = []  # what it keeps
         self.kept: dict[str, list[Any]] = {}
         # What runs after the first pass, by the number of samples: making a replica takes longer than a small layer.
         self.prepared: dict[int, tuple[nn.Module, list[_Replay]]] = {}
@@ -151,19 +154,22 @@ class PrefixRunner:
     def _foldable(self, n: int) -> nn.Module:
         assert self.boundary is not None
         running = replica(self.model, own_hooks=True)
-        if self.every_copy:
+        if self.sharing is not None:
             layer: Any = running.get_submodule(self.boundary.name)
-            layer.forward = EveryCopy(layer, n, self.outputs)
+            layer.forward = self.sharing(layer, n, self.shared)
         elif n > 1:
             _fold_at(running, self.boundary, n)
         return running
 
 
-def applies_every_copy(model: nn.Module, boundary: Boundary | None, state: Sampling, samples: int) -> bool:
-    """Whether the layer where samples are folded in had better apply all its copies once, for so many samples."""
+def sharing_at(model: nn.Module, boundary: Boundary | None, state: Sampling, samples: int) -> Sharing | None:
+    """What spares the layer where samples are folded in some of its work, None where each sample is computed whole."""
     if boundary is None or not boundary.once or boundary.folded != (True,):
-        return False
-    return pays(model.get_submodule(boundary.name), state, samples)
+        return None
+    layer = model.get_submodule(boundary.name)
+    if pays(layer, state, samples):
+        return EveryCopy
+    return SharedMoments if samples > 1 and shares_moments(layer, state) else None
 
 
 class _Record:

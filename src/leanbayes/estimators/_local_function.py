@@ -72,6 +72,25 @@ def output_variance(
     return mixing(channels, mix, bias_var), channels
 
 
+def moments_of_output(
+    x: Tensor,
+    mean: Tensor | None,
+    var: Tensor,
+    mix: Tensor | None,
+    bias_mean: Tensor | None,
+    bias_var: Tensor | None,
+    setting: Setting,
+) -> tuple[Tensor | None, Tensor, Tensor | None]:
+    """The output's mean ``op(x, mean)``, its variance ``output_variance(x^2)``, and channels of that."""
+    op = setting.op
+    # All have the dtype that they are to be computed in.
+    with noise.exact_products(x.device, x.dtype, var.dtype):
+        y = None if mean is None else with_shape(op(x, mean, bias_mean), setting.shape)
+        squares = op.square(x.to(var.dtype))
+        variance, channels = output_variance(op, setting.mixing, squares, var, mix, bias_var)
+    return y, with_shape(variance, setting.shape), channels
+
+
 def forward(
     x: Tensor,
     mean: Tensor | None,
@@ -83,14 +102,9 @@ def forward(
     setting: Setting,
     with_slope: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The output ``op(x, mean) + sqrt(output_variance(x^2)) * e``, its slope by the variance, and channels of that."""
-    op = setting.op
-    # All have the dtype that they are to be computed in.
-    with noise.exact_products(x.device, x.dtype, var.dtype):
-        y = None if mean is None else with_shape(op(x, mean, bias_mean), setting.shape)
-        squares = op.square(x.to(var.dtype))
-        variance, channels = output_variance(op, setting.mixing, squares, var, mix, bias_var)
-    return *draw_output(y, with_shape(variance, setting.shape), source, setting, with_slope), channels
+    """A draw of the output, its slope by the variance, and channels of the variance."""
+    y, variance, channels = moments_of_output(x, mean, var, mix, bias_mean, bias_var, setting)
+    return *draw_output(y, variance, source, setting, with_slope), channels
 
 
 class LocalFunction(torch.autograd.Function):

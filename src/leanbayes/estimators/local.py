@@ -12,7 +12,15 @@ from torch import Tensor
 from leanbayes import noise
 from leanbayes._estimator_registry import register_estimator
 from leanbayes.estimators._base import Call
-from leanbayes.estimators._local_function import LocalFunction, Setting, Source, draw_output, forward, output_variance
+from leanbayes.estimators._local_function import (
+    LocalFunction,
+    Setting,
+    Source,
+    draw_output,
+    forward,
+    moments_of_output,
+    output_variance,
+)
 from leanbayes.estimators._written_out import (
     cast,
     to_keep,
@@ -59,20 +67,63 @@ def _moments(call: Call) -> _Moments:
     return _Moments(None if call.zero_mean else moments.mean, moments.var)
 
 
-def _by_hand(call: Call, weight: _Moments, bias_mean: Tensor | None, bias_var: Tensor | None) -> Tensor:
-    """What keeps x and one tensor of the output's size."""
+class _Products(NamedTuple):
+    """What the products of a layer take, in the precision that they are computed in, see `moments_of_output`."""
+
+    x: Tensor
+    mean: Tensor | None
+    var: Tensor
+    mix: Tensor | None
+    bias_mean: Tensor | None
+    bias_var: Tensor | None
+
+
+def _products(
+    call: Call, weight: _Moments, bias_mean: Tensor | None, bias_var: Tensor | None
+) -> tuple[_Products, Setting]:
     low = noise.autocast_dtype(call.x)
     x = call.x if low is None else call.x.to(low)
-    mean, bias_mean = cast(weight.mean, low), cast(bias_mean, low)
     # float16 has no room for squares, and without autocast variances are asked for in full.
     wide = low if low == torch.bfloat16 else noise.compute_dtype(x.dtype)
-    var, mix, bias_var = weight.var.to(wide), cast(weight.mix, wide), cast(bias_var, wide)
+    var, mix = weight.var.to(wide), cast(weight.mix, wide)
     shape = call.op.output_shape(x, var if mix is None else call.weight.mean())
-    setting = _setting(call, shape, x.dtype, weight.mixing)
-    source = _source(call, shape, var)
-    if wants_gradients(x, mean, var, mix, bias_mean, bias_var):
-        return LocalFunction.apply(setting, to_keep(call.op, x), mean, var, mix, bias_mean, bias_var, *source)
-    return forward(x, mean, var, mix, bias_mean, bias_var, source, setting, False)[0]
+    values = _Products(x, cast(weight.mean, low), var, mix, cast(bias_mean, low), cast(bias_var, wide))
+    return values, _setting(call, shape, x.dtype, weight.mixing)
+
+
+def _by_hand(call: Call, weight: _Moments, bias_mean: Tensor | None, bias_var: Tensor | None) -> Tensor:
+    """What keeps x and one tensor of the output's size."""
+    values, setting = _products(call, weight, bias_mean, bias_var)
+    source = _source(call, setting.shape, values.var)
+    if wants_gradients(*values):
+        x, *others = values
+        return LocalFunction.apply(setting, to_keep(call.op, x), *others, *source)
+    return forward(*values, source, setting, False)[0]
+
+
+class OutputMoments(NamedTuple):
+    """Mean (None for zero) and variance of a layer's output."""
+
+    mean: Tensor | None
+    var: Tensor
+
+
+def output_moments(call: Call) -> OutputMoments:
+    """Moments of the output of every row, where no gradients are wanted."""
+    weight, (bias_mean, bias_var) = _moments(call), _bias_moments(call.bias, call.zero_mean)
+    values, setting = _products(call, weight, bias_mean, bias_var)
+    mean, var, _ = moments_of_output(*values, setting)
+    if mean is None and values.bias_mean is not None:
+        mean = call.op.add_bias(torch.zeros_like(var, dtype=setting.dtype), values.bias_mean, call.batch_dim)
+    return OutputMoments(mean, var)
+
+
+def draw_from(call: Call, moments: OutputMoments) -> Tensor:
+    """A draw for every row of the moments."""
+    mean, var = moments
+    low = noise.autocast_dtype(call.x)
+    setting = _setting(call, tuple(var.shape), call.x.dtype if low is None else low, None)
+    return draw_output(mean, var, _source(call, setting.shape, var), setting, False)[0]
 
 
 def _by_autograd(call: Call, weight: _Moments, bias_mean: Tensor | None, bias_var: Tensor | None) -> Tensor:

@@ -19,7 +19,7 @@ def pays(module: nn.Module, spec: Sampling, samples: int) -> bool:
     if not isinstance(module, BayesianLayer) or type(module).forward is not BayesianLayer.forward:
         return False
     plain = spec.mean is False and spec.zero_mean is False and spec.estimator is None
-    if not plain or torch.is_grad_enabled() or module.weight.tied or _is_watched(module):
+    if not plain or torch.is_grad_enabled() or module.weight.tied or is_watched(module):
         return False
     call = _call(module, torch.empty(0), spec)
     chooses = estimator(module.estimator).shares_weight or _chooses_by_row(module)
@@ -78,7 +78,7 @@ def _all_outputs(call: Call) -> Tensor:
     return apply_draws(call.op, fold(call.x, count), weights, biases, 0).unflatten(0, (count, -1))
 
 
-def _is_watched(module: nn.Module) -> bool:
+def is_watched(module: nn.Module) -> bool:
     """Whether hooks look at the rows that go in and out."""
     hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
     return any(not isinstance(hook, (FrameOpener, FrameCloser)) for hook in hooks)
