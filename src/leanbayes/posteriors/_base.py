@@ -62,6 +62,7 @@ class Posterior(nn.Module, ABC):
             several of its kind can be seen as one. Said by each class for itself.
         stacked_axes: Axes of its parameters in front of those of the tensor.
         draws_copies: Whether every draw is one of a few copies as it stands, see `stack` and `choice`.
+        known: What was computed of a posterior that several are joined to, whose values stay; None of others.
     """
 
     offers: frozenset[str] = frozenset({"draws"})
@@ -76,6 +77,7 @@ class Posterior(nn.Module, ABC):
     elementwise: ClassVar[bool] = False
     stacked_axes: ClassVar[int] = 0
     draws_copies: bool = False
+    known: dict[str, Tensor] | None = None
 
     @property
     @abstractmethod
@@ -172,6 +174,10 @@ class Posterior(nn.Module, ABC):
     def joined_state(self, parts: list[Any]) -> dict[str, Any]:
         """Attributes of the posterior that several are joined to, beside their parameters."""
         return {}
+
+    def is_measured_alone(self) -> bool:
+        """Whether its divergence had better be computed on its own, although it could be joined with others."""
+        return False
 
     def together_key(self, what: str) -> tuple[Any, ...] | None:
         """What it has in common with those that are drawn in one go; None where it is alone.

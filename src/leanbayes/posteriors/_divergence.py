@@ -65,6 +65,8 @@ class Divergence(NamedTuple):
         # A prior of tensors belongs to one weight.
         if kind is None or self.prior is None or isinstance(self.prior, nn.Module):
             return None
+        if self.posterior.is_measured_alone():
+            return None
         closed_form = find_kl(type(self.posterior), type(self.prior)) is not None
         return (*kind, self.prior, self.constant, self.share, self.part) if closed_form else None
 

@@ -59,7 +59,7 @@ class _NormalDivergence(torch.autograd.Function):
         distance, std = ctx.saved_tensors
         wants_distance, wants_std, _ = ctx.needs_input_grad
         by_distance = distance * (grad * ctx.precision) if wants_distance else None
-        by_std = (std * ctx.precision - std.reciprocal()) * grad if wants_std else None
+        by_std = std * (grad * ctx.precision) - grad / std if wants_std else None
         return by_distance, by_std, None
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch._C._autograd import _top_saved_tensors_default_hooks
 
 from leanbayes._sampling import Sampling, current_frame
 from leanbayes.kernels._autograd import reverse_mode_alone
@@ -55,6 +56,7 @@ def joined(parts: Sequence[P], kept_axes: int = 0) -> P:
     whole = first.__new__(type(first))
     held: dict[str, Any] = first.__dict__.copy()
     held["_parameters"] = {name: _side_by_side(parts, name, kept_axes) for name in first._parameters}
+    held["known"] = {}
     held |= first.joined_state(list(parts))
     object.__setattr__(whole, "__dict__", held)
     return whole
@@ -72,6 +74,28 @@ def joined_in_pass(parts: Sequence[P], kept_axes: int = 0) -> P:
     if key not in frame.joined:
         frame.joined[key] = (joined(parts, kept_axes), parts)  # the parts too, lest an id becomes that of another
     return frame.joined[key][0]
+
+
+def once_in_pass(what: str, value: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
+    """What `make` gives for a parameter, once for all who ask for it during one pass.
+
+    It must be a function of autograd that may be differentiated for each of them on its own.
+    """
+    frame = current_frame()
+    if torch.compiler.is_compiling() or frame is None or frame.joined is None or not torch.is_grad_enabled():
+        return make(value)
+    # What a checkpointed block computes must be the same in its second run.
+    if not reverse_mode_alone() or _top_saved_tensors_default_hooks(True):
+        return make(value)
+    if (what, id(value)) not in frame.joined:
+        frame.joined[what, id(value)] = (make(value), value)  # this too, lest its id becomes that of another
+    return frame.joined[what, id(value)][0]
+
+
+def is_known_in_pass(what: str, value: Tensor) -> bool:
+    """Whether `once_in_pass` has that already."""
+    frame = None if torch.compiler.is_compiling() else current_frame()
+    return frame is not None and frame.joined is not None and (what, id(value)) in frame.joined
 
 
 def joined_for(parts: Sequence[P], spec: Sampling, kept_axes: int = 0) -> P:

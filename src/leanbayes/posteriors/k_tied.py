@@ -50,7 +50,6 @@ class KTiedPosterior(GaussianPosterior):
 
     # Of several that are joined to one.
     blocks: tuple[Block, ...] = ()
-    scales: Tensor | None = None
 
     def __init__(self, value: Tensor, rank: int, init_std: float, out_axis: int = 0, narrow: bool = False) -> None:
         super().__init__(value)
@@ -77,10 +76,11 @@ class KTiedPosterior(GaussianPosterior):
         return matrix.movedim(0, self.out_axis) if self.out_axis else matrix
 
     def _scales_of_all(self) -> Tensor:
-        """Those of all weights, computed once for draws and divergence: what is joined has its values for good."""
-        if self.scales is None:
-            self.scales = tied_scales(full_precision(self.log_u), full_precision(self.log_v), self.blocks)
-        return self.scales
+        """Those of all weights, computed once for draws and divergence."""
+        assert self.known is not None
+        if "scale" not in self.known:
+            self.known["scale"] = tied_scales(full_precision(self.log_u), full_precision(self.log_v), self.blocks)
+        return self.known["scale"]
 
     def thin_variance(self, out_axis: int) -> tuple[Tensor, Tensor] | None:
         """See `Posterior`.

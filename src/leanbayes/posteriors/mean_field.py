@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -12,17 +12,21 @@ from torch import Tensor
 from leanbayes._checks import check_choice, check_positive
 from leanbayes._registry import register_posterior
 from leanbayes.groups import ComponentGroup
+from leanbayes.kernels._autograd import reverse_mode_alone
 from leanbayes.kernels.gaussian_kl import free_kl
 from leanbayes.kernels.weight_sample import free_draws, free_fit
 from leanbayes.noise import full_precision
 from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Posterior, initial_raw
 from leanbayes.posteriors._gaussian import GaussianPosterior
+from leanbayes.posteriors._joined import is_known_in_pass, once_in_pass
 from leanbayes.posteriors._method import Method, check_prior
 from leanbayes.priors import Normal, Prior
 
 # What a softplus or an exponential maps to 0, in half precision too.
 SILENT = -1e4
+# Elements from which on standard deviations are computed once in a pass, and not joined with others for the divergence.
+_SHARED_FROM = 1 << 15
 
 
 class MeanFieldPosterior(GaussianPosterior):
@@ -42,8 +46,18 @@ class MeanFieldPosterior(GaussianPosterior):
         self.narrow = narrow
 
     def scale(self) -> Tensor:
-        """See `Elementwise`."""
-        return F.softplus(full_precision(self.raw_std))
+        """See `Elementwise`; computed once for the moments or draws and the divergence where it is worth it."""
+        if self.known is not None:
+            if "scale" not in self.known:
+                self.known["scale"] = _scale(self.raw_std)
+            return self.known["scale"]
+        if self.raw_std.numel() < _SHARED_FROM:
+            return F.softplus(full_precision(self.raw_std))
+        return once_in_pass("scale", self.raw_std, _scale)
+
+    def is_measured_alone(self) -> bool:
+        """See `Posterior`: with the standard deviations that this pass has computed already."""
+        return self.raw_std.numel() >= _SHARED_FROM and is_known_in_pass("scale", self.raw_std)
 
     def fits_kernels(self) -> bool:
         """See `GaussianPosterior`; a subclass may compute something else."""
@@ -61,6 +75,38 @@ class MeanFieldPosterior(GaussianPosterior):
     def silence_(self) -> None:
         """See `Posterior`."""
         self.raw_std.fill_(SILENT)
+
+
+def _scale(raw: Tensor) -> Tensor:
+    if torch.compiler.is_compiling() or not reverse_mode_alone():
+        return F.softplus(full_precision(raw))
+    return _Softplus.apply(full_precision(raw))  # pyright: ignore[reportReturnType]
+
+
+class _Softplus(torch.autograd.Function):
+    """``log(1 + exp(x))``, whose input is no saved tensor of autograd.
+
+    Those are gone after one backward pass, and draws and divergence, which share the result, may be differentiated one
+    after the other.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, raw: Tensor) -> Tensor:
+        """See the class."""
+        ctx.raw, ctx.version = raw, raw._version
+        return F.softplus(raw)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """A gradient that can be differentiated again."""
+        if ctx.raw._version != ctx.version:
+            raise RuntimeError(
+                "standard deviations were changed in place between the forward and the backward pass; run the backward "
+                "pass before the optimiser's step"
+            )
+        if torch.is_grad_enabled():
+            return grad * torch.sigmoid(ctx.raw)
+        return torch.ops.aten.softplus_backward(grad, ctx.raw, 1, 20)
 
 
 @register_posterior("MeanField")
