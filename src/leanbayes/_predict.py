@@ -211,12 +211,13 @@ class _Passes:
     def outputs(self, start: int, stop: int) -> Iterator[Tensor]:
         """Outputs ``[n, B, ...]`` of the samples from the start-th up to the stop-th, chunk by chunk."""
         model, plan, state, chunk, base_seed = self.run
-        boundary = look_at(model, self.x).boundary
+        found = look_at(model, self.x)
+        boundary = found.boundary
         every_copy = applies_every_copy(model, boundary, state, stop - start)
         size = _chunk_size(self.run, stop - start, self.x, boundary, every_copy)
         if self.runner is None:
             boundary = boundary if every_copy else _worthwhile(boundary, size)
-            self.runner = PrefixRunner(model, self.x, boundary, every_copy)
+            self.runner = PrefixRunner(model, self.x, boundary, every_copy, writes_input=found.writes_input)
         kept = None if torch.is_grad_enabled() or is_compiled(model) else {}
         state = state.replace(kept=kept, marginal=True)
         while start < stop:
@@ -234,7 +235,7 @@ class _Passes:
                 else:
                     # The place that was proven on a few rows does not hold for these: fold the input instead.
                     forget_boundary(model)
-                    self.runner = PrefixRunner(model, self.x, None)
+                    self.runner = PrefixRunner(model, self.x, None, writes_input=found.writes_input)
                 continue
             yield part[: stop - start]
             start += size
