@@ -18,6 +18,7 @@ class _Census:
 
     Attributes:
         modules: Their types and ids, by which it is known whether the model has changed.
+        moves: `_Moves.count` when what follows from it was worked out.
         found: Owners by what they offer; weak, so that a model that is its own owner can go.
         instances: Modules by their class, likewise.
         derived: What users of the census have worked out from it.
@@ -25,9 +26,21 @@ class _Census:
 
     def __init__(self, modules: list[Any]) -> None:
         self.modules = modules
+        self.moves = _Moves.count
         self.found: dict[str, list[weakref.ref[nn.Module]]] = {}
         self.instances: dict[type, list[weakref.ref[nn.Module]]] = {}
         self.derived: dict[Any, Any] = {}
+
+
+class _Moves:
+    """How often distributions have moved to another dtype, device or memory format, in the whole process."""
+
+    count = 0
+
+
+def note_move() -> None:
+    """Let what was worked out from dtypes and devices be worked out again."""
+    _Moves.count += 1
 
 
 _KNOWN: weakref.WeakKeyDictionary[nn.Module, _Census] = weakref.WeakKeyDictionary()
@@ -87,7 +100,7 @@ def instances(model: nn.Module, kind: type[_Kind]) -> list[_Kind]:
 
 
 def sorted_owners(model: nn.Module, offer: str, key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
-    """The owners of an offer by a key that each of them has, the same for as long as it is in the model.
+    """The owners of an offer by a key that each of them has, the same until it leaves the model or moves.
 
     Args:
         model: Any module.
@@ -129,6 +142,9 @@ def _census(model: nn.Module) -> _Census:
     census = _KNOWN.get(model)
     if census is None or census.modules != modules:
         census = _KNOWN[model] = _Census(modules)
+    if census.moves != _Moves.count:
+        census.moves = _Moves.count
+        census.derived.clear()
     return census
 
 
