@@ -90,7 +90,7 @@ class ELBO(nn.Module):
             raise TypeError(
                 "ELBO needs dataset_size, the number of training examples over all ranks: ELBO(model, 50_000)"
             )
-        if isinstance(dataset_size, bool) or int(dataset_size) != dataset_size or dataset_size < 1:
+        if not _is_count(dataset_size):
             raise ValueError(f"dataset_size is a positive number of examples, not {dataset_size!r}")
         if components not in ("average", "mixture"):
             raise ValueError(f"components is 'average' or 'mixture', not {components!r}")
@@ -124,7 +124,8 @@ class ELBO(nn.Module):
             x: A tensor ``[B, ...]``, a mapping of tensors (passed by keyword) or a tuple (by position).
             y: Targets ``[B, ...]``.
             weights: How often each example counts, ``[B]``.
-            mask: Which target elements count, shaped as y.
+            mask: Which target elements count, one entry for each: shaped as y, without the class axis where y holds
+                probabilities.
         """
         state = current_sampling()
         batch_dim = state.batch_dim
@@ -137,7 +138,7 @@ class ELBO(nn.Module):
         outputs = passed.outputs
         scores = self.likelihood.per_example(self.likelihood.training_score(outputs, y), mask)  # [S, B]
         if weights is not None:
-            weights = weights.to(scores.dtype)
+            weights = _checked_weights(weights, batch).to(scores.dtype)
         if self.components == "mixture":
             per_example = math.log(scores.shape[0]) - torch.logsumexp(scores, 0)
         else:
@@ -228,6 +229,8 @@ class ELBO(nn.Module):
             )
 
     def _check_sizes(self, y: Tensor, batch: int) -> None:
+        if batch == 0:
+            raise ValueError("the batch has no examples; leave it out, as its mean is not a number")
         if y.shape[:1] != (batch,):
             raise ValueError(f"the input has {batch} examples, but the targets have shape {tuple(y.shape)}")
         total = batch * _world_size()
@@ -285,6 +288,20 @@ def _choice_gradient(choices: list[Tensor], scores: Tensor) -> Tensor:
         change = (per_row - per_row.detach()).reshape(cost.shape)
         total = total + (advantage * change.to(cost.dtype)).mean()
     return total
+
+
+def _is_count(value: Any) -> bool:
+    """Whether it is a whole number from 1, of whatever type."""
+    if isinstance(value, (bool, str)) or not math.isfinite(value):
+        return False
+    return int(value) == value and value >= 1
+
+
+def _checked_weights(weights: Tensor, batch: int) -> Tensor:
+    """Weights of the examples, in a shape that cannot spread over other examples."""
+    if weights.shape != (batch,):
+        raise ValueError(f"weights of shape {tuple(weights.shape)} do not fit {batch} examples; give one for each")
+    return weights
 
 
 def _refresh_weight(module: ELBO, incompatible: Any) -> None:
