@@ -240,3 +240,11 @@ def test_a_changed_state_has_a_joint_state_of_its_own():
         assert state.jointly().joint and state.jointly().n == 2
         assert state.replace(n=3).jointly().n == 3
         assert not state.joint
+
+
+@pytest.mark.parametrize("batch_dim", [0, 1])
+def test_packed_sequences_are_folded_by_their_examples(batch_dim):
+    sequences = [torch.randn(length, 3) for length in (2, 5, 4)]
+    folded = lb.fold(nn.utils.rnn.pack_sequence(sequences, enforce_sorted=False), 2, batch_dim)
+    for one, other in zip(nn.utils.rnn.unpack_sequence(folded), 2 * sequences, strict=True):
+        assert torch.equal(one, other)

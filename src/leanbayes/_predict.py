@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from leanbayes._auto_samples import Settling, deciding_blocks
 from leanbayes._chunks import best_chunk, block_rows
@@ -17,7 +18,7 @@ from leanbayes._inputs import NanCheck, rows, tensors
 from leanbayes._modes import eval_mode
 from leanbayes._prediction import Prediction, Statistics, join_statistics
 from leanbayes._prefix import Boundary, PrefixRunner, applies_every_copy, forget_boundary, look_at
-from leanbayes._rows import map_rows
+from leanbayes._rows import examples_first, map_rows
 from leanbayes._sample_plan import SamplePlan, plan_samples
 from leanbayes._sampling import (
     Sampling,
@@ -217,7 +218,9 @@ class _Passes:
         size = _chunk_size(self.run, stop - start, self.x, boundary, every_copy)
         if self.runner is None:
             boundary = boundary if every_copy else _worthwhile(boundary, size)
-            self.runner = PrefixRunner(model, self.x, boundary, every_copy, writes_input=found.writes_input)
+            self.runner = PrefixRunner(
+                model, self.x, boundary, every_copy, writes_input=found.writes_input, axis=found.axis
+            )
         kept = None if torch.is_grad_enabled() or is_compiled(model) else {}
         state = state.replace(kept=kept, marginal=True)
         while start < stop:
@@ -235,7 +238,7 @@ class _Passes:
                 else:
                     # The place that was proven on a few rows does not hold for these: fold the input instead.
                     forget_boundary(model)
-                    self.runner = PrefixRunner(model, self.x, None, writes_input=found.writes_input)
+                    self.runner = PrefixRunner(model, self.x, None, writes_input=found.writes_input, axis=found.axis)
                 continue
             yield part[: stop - start]
             start += size
@@ -258,8 +261,7 @@ def _one_chunk(
         folded = runner.run(size)
     if recorded:
         folded = folded.clone()  # the next pass overwrites it
-    if batch_dim and folded.dim() > batch_dim and folded.shape[batch_dim] == size * count:
-        folded = folded.movedim(batch_dim, 0)
+    folded = examples_first(folded, size * count, batch_dim, known=runner.axis)
     if folded.dim() == 0 or folded.shape[0] != size * count:
         raise ValueError(
             f"the model returned {tuple(folded.shape)} for {size} folded samples of {count} examples; expected "
@@ -337,6 +339,11 @@ def _batches(model: nn.Module, x: Any, many: bool, chunk: int | None, checks: _C
     for batch in track(x, "predict", total=total, transient=True, console=console, disable=not console.is_terminal):
         found = True
         block = _to_device(_loader_input(batch), reference)
+        if next(tensors(block), None) is None:
+            raise TypeError(
+                f"predict takes tensors, a mapping or a tuple of them, or a loader of these, but {type(x).__name__} "
+                f"gave {type(block).__name__}; convert arrays with torch.as_tensor"
+            )
         checks.add(block)
         yield block
     if not found:
@@ -346,7 +353,8 @@ def _batches(model: nn.Module, x: Any, many: bool, chunk: int | None, checks: _C
 def _loader_input(batch: Any) -> Any:
     if isinstance(batch, Mapping):
         return {key: value for key, value in batch.items() if key not in ("labels", "label")}
-    return batch[0] if isinstance(batch, (tuple, list)) else batch
+    several = isinstance(batch, (tuple, list)) and not isinstance(batch, PackedSequence)
+    return batch[0] if several else batch
 
 
 def _to_device(x: Any, reference: Tensor | None) -> Any:

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from leanbayes._inputs import call, output_tensor, rows, tensors
 from leanbayes._owners import fingerprint
-from leanbayes._rows import map_rows
+from leanbayes._rows import example_axes, map_rows
 from leanbayes._sampling import Sampling, current_sampling, fold, using
 from leanbayes.nn._base import Converted
 from leanbayes.nn._every_copy import EveryCopy, pays
@@ -58,12 +58,16 @@ class Findings(NamedTuple):
         boundary: Where samples can be folded in, None for its input.
         own_noise: Whether it draws from torch's generators by itself, whatever its converted layers do.
         writes_input: Whether it writes into its input, so that every pass needs a copy.
+        batch_dim: Axis of the examples when it was looked at.
+        axis: That in its output, where they are not on the first axis of the input.
     """
 
     modules: list[Any]
     boundary: Boundary | None
     own_noise: bool
     writes_input: bool
+    batch_dim: int
+    axis: int | None
 
 
 _LOCK = threading.Lock()
@@ -75,7 +79,7 @@ def look_at(model: nn.Module, x: Any) -> Findings:
     modules = fingerprint(model)
     with _LOCK:
         found = _FOUND.get(model)
-    if found is None or found.modules != modules:
+    if found is None or (found.modules, found.batch_dim) != (modules, current_sampling().batch_dim):
         found = _look_at(model, x, modules)
         with _LOCK:
             _FOUND[model] = found
@@ -92,24 +96,32 @@ def find_boundary(model: nn.Module, x: Any) -> Boundary | None:
 
 
 def _look_at(model: nn.Module, x: Any, modules: list[Any]) -> Findings:
-    device = next(tensors(x)).device
+    device, batch_dim = next(tensors(x)).device, current_sampling().batch_dim
     before = _generator_state(device)
-    boundary = None
-    some, untouched = None, []
+    boundary = axis = some = None
+    untouched: list[int] = []
     try:
-        as_it_is = bool(current_sampling().batch_dim) or isinstance(model, Converted) or is_compiled(model)
-        some = _copied(x if as_it_is else _few_rows(x, rows(x), 3))
+        # Another number of rows would compile again.
+        some = _copied(x if is_compiled(model) else _few_rows(x, rows(x, batch_dim), 3, batch_dim))
         untouched = _versions(some)
-        if as_it_is:
-            with using(Sampling(mean=True, batch_dim=current_sampling().batch_dim)), torch.no_grad():
-                call(replica(model), some)
+        if batch_dim and not is_compiled(model):
+            fewer = _copied(_few_rows(x, rows(x, batch_dim), 2, batch_dim))
+            shapes = [_output_shape(model, each) for each in (some, fewer)]
+            (axis,) = example_axes(shapes, [3, 2], batch_dim)
+        elif batch_dim or isinstance(model, Converted) or is_compiled(model):
+            _output_shape(model, some)
         else:
             boundary = _search(model, x, some)
     except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError):
         boundary = None  # a model that does not run on three rows is simply folded at its input
     after = _generator_state(device)
     own_noise = any(not torch.equal(one, other) for one, other in zip(before, after))
-    return Findings(modules, boundary, own_noise, _versions(some) != untouched)
+    return Findings(modules, boundary, own_noise, _versions(some) != untouched, batch_dim, axis)
+
+
+def _output_shape(model: nn.Module, x: Any) -> torch.Size:
+    with using(Sampling(mean=True, batch_dim=current_sampling().batch_dim)), torch.no_grad():
+        return output_tensor(call(replica(model), x)).shape
 
 
 def _generator_state(device: torch.device) -> list[Tensor]:
@@ -135,6 +147,7 @@ class PrefixRunner:
         boundary: Where to fold, None for the input.
         every_copy: Whether the layer there applies all its copies to the rows once, see `applies_every_copy`.
         writes_input: Whether the model writes into its input, so that every pass needs a copy.
+        axis: Axis of the examples in its output, None where that is not known.
     """
 
     def __init__(
@@ -145,9 +158,11 @@ class PrefixRunner:
         every_copy: bool = False,
         *,
         writes_input: bool = False,
+        axis: int | None = None,
     ) -> None:
         self.model = model
         self.x = x
+        self.axis = axis
         self.boundary = boundary
         self.every_copy = every_copy
         self.writes_input = writes_input
@@ -301,19 +316,20 @@ def _search(model: nn.Module, x: Any, three: Any) -> Boundary | None:
     return None
 
 
-def _few_rows(x: Any, count: int, wanted: int) -> Any:
+def _few_rows(x: Any, count: int, wanted: int, batch_dim: int = 0) -> Any:
     """A few rows of a batch, the last one repeated (and scaled, so that rows differ) where there are too few."""
 
     def take(t: Tensor) -> Tensor:
-        if t.shape[0] != count:
+        if t.shape[batch_dim] != count:
             return t
-        some = t[:wanted]
-        for i in range(wanted - some.shape[0]):
-            extra = t[-1:] * (1.1 + 0.1 * i) if t.is_floating_point() else t[-1:]
-            some = torch.cat([some, extra])
+        some = t.narrow(batch_dim, 0, min(wanted, count))
+        last = t.narrow(batch_dim, count - 1, 1)
+        for i in range(wanted - count):
+            extra = last * (1.1 + 0.1 * i) if t.is_floating_point() else last
+            some = torch.cat([some, extra], batch_dim)
         return some
 
-    return map_rows(x, take)
+    return map_rows(x, take, batch_dim)
 
 
 class _Trace:

@@ -333,3 +333,27 @@ def test_the_whole_objective_compiles(method):
         terms.loss.backward()
         optimiser.step()
     assert all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize("rows", [3, 4])
+@pytest.mark.parametrize(
+    ("likelihood", "target"),
+    [(lb.Categorical(), lambda rows: torch.arange(rows) % 3), (lb.Gaussian(2.0), lambda rows: torch.randn(rows, 3))],
+    ids=["classes", "values"],
+)
+def test_pooled_outputs_of_sequence_first_models(rows, likelihood, target):
+    class Pooled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.layer(x).mean(0)
+
+    torch.manual_seed(0)
+    model = lb.bayesianize(Pooled(), lb.MeanField())
+    x, y = torch.randn(6, rows, 4), target(rows)
+    with lb.sampling(mean=True, batch_dim=1):
+        nll = lb.ELBO(model, 10, likelihood)(x, y).nll
+        outputs = model(x)
+    torch.testing.assert_close(nll, -likelihood.log_prob(outputs.unsqueeze(0), y).mean())
