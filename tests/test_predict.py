@@ -383,6 +383,19 @@ def test_the_axis_of_the_examples_may_change_between_predictions():
             torch.testing.assert_close(lb.predict(model, x, 4, seed=0, joint=True).outputs, fresh)
 
 
+@pytest.mark.parametrize("likelihood", [lb.Categorical, "categorical"], ids=str)
+def test_a_likelihood_is_an_object(likelihood):
+    with pytest.raises(TypeError, match=r"likelihood takes one such as lb.Categorical\(\), not"):
+        lb.predict(lb.bayesianize(nn.Linear(4, 3), lb.MeanField()), torch.randn(5, 4), likelihood=likelihood)
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_seed_is_a_whole_number(joint):
+    model = lb.bayesianize(nn.Linear(4, 3), lb.MeanField())
+    with pytest.raises(ValueError, match="seed takes a whole number of up to 64 bits, not 0.5"):
+        lb.predict(model, torch.randn(5, 4), seed=0.5, joint=joint)
+
+
 def test_arrays_are_refused():
     model = lb.bayesianize(nn.Linear(4, 3), lb.MeanField())
     with pytest.raises(TypeError, match=r"ndarray gave ndarray; convert arrays with torch.as_tensor"):

@@ -24,6 +24,7 @@ from leanbayes._sampling import (
     Sampling,
     SeededRandom,
     Stream,
+    check_seed,
     current_frame,
     current_sampling,
     one_pass,
@@ -77,7 +78,7 @@ def predict(
         >>> prediction.outputs.shape, prediction.probs.shape
         (torch.Size([8, 5, 2]), torch.Size([5, 2]))
     """
-    _check_arguments(model, samples, chunk, keep)
+    _check_arguments(model, samples, likelihood, seed, chunk, keep)
     state = current_sampling()
     if joint:
         state = state.replace(joint=True)
@@ -379,9 +380,20 @@ def _blocks(x: Any, chunk: int | None, checks: _Checks) -> Iterator[Any]:
         yield map_rows(x, lambda t, start=start, size=size: t.narrow(batch_dim, start, size), batch_dim)
 
 
-def _check_arguments(model: nn.Module, samples: int | Literal["auto"], chunk: int | None, keep: str) -> None:
+def _check_arguments(
+    model: nn.Module,
+    samples: int | Literal["auto"],
+    likelihood: Likelihood | None,
+    seed: int | None,
+    chunk: int | None,
+    keep: str,
+) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"predict takes an nn.Module, not {type(model).__name__}")
+    if likelihood is not None and not isinstance(likelihood, Likelihood):
+        raise TypeError(f"likelihood takes one such as lb.Categorical(), not {likelihood!r}")
+    if seed is not None:
+        check_seed(seed)
     if samples != "auto" and not _is_count(samples):
         raise ValueError(f"predict(samples=...) takes a whole number from 1 or 'auto', not {samples!r}")
     if chunk is not None and not _is_count(chunk):

@@ -13,7 +13,7 @@ from leanbayes._sampling.state import (
     sampling,
     using,
 )
-from leanbayes._sampling.streams import SeededRandom, Stream, sample_seed
+from leanbayes._sampling.streams import SeededRandom, Stream, check_seed, sample_seed
 
 __all__ = [
     "Assigned",
@@ -27,6 +27,7 @@ __all__ = [
     "Where",
     "check_component_known",
     "check_rerun",
+    "check_seed",
     "checkpoint_contexts",
     "current_frame",
     "current_sampling",
