@@ -168,3 +168,8 @@ def test_nothing_known_is_an_error_that_says_so():
     model.weight.prior = lb.Normal()
     with pytest.raises(ValueError, match="no KL divergence of a Variance posterior from the prior Normal is known"):
         lb.kl(model)
+
+
+def test_the_divergence_is_that_of_a_model():
+    with pytest.raises(TypeError, match="kl takes an nn.Module, not Tensor"):
+        lb.kl(torch.zeros(3))

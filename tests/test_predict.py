@@ -337,3 +337,66 @@ def test_all_components_of_one_patched_layer_are_the_exact_mixture():
     drawn = lb.predict(model, x, 4000, seed=0, keep="summary").probs
     spread = exact.outputs.softmax(-1).std(0).max()
     assert (drawn - exact.probs).abs().max() < 5 * spread / 4000**0.5
+
+
+class LastState(nn.Module):
+    """Scores of whole sequences, `[T, B, 4]` or packed, from an LSTM's last state: `[B, 3]`."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.head(self.lstm(x)[1][0][-1])
+
+
+def test_loaders_give_packed_sequences():
+    torch.manual_seed(0)
+    model = lb.bayesianize(LastState(), lb.MeanField(init_std=0.1)).eval()
+    packed = nn.utils.rnn.pack_sequence([torch.randn(length, 4) for length in (2, 5, 4)], enforce_sorted=False)
+    expected = lb.predict(model, packed, 4, seed=0, joint=True).outputs
+    for batch in (packed, (packed, torch.zeros(3))):
+        outputs = lb.predict(model, iter([batch]), 4, seed=0, joint=True).outputs
+        torch.testing.assert_close(outputs, expected)
+
+
+@pytest.mark.parametrize("chunk", [1, 2])
+def test_rows_and_classes_of_equal_number_are_not_exchanged_in_sequence_first_models(chunk):
+    torch.manual_seed(0)
+    model = lb.bayesianize(LastState(), lb.MeanField(init_std=0.1)).eval()
+    x = torch.randn(6, 3, 4)
+    with lb.sampling(batch_dim=1):
+        outputs = lb.predict(model, x, 2, seed=0, joint=True, chunk=chunk).outputs
+        for row in range(3):
+            alone = lb.predict(model, x[:, row : row + 1], 2, seed=0, joint=True).outputs
+            torch.testing.assert_close(outputs[:, row : row + 1], alone)
+
+
+def test_the_axis_of_the_examples_may_change_between_predictions():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    model = lb.bayesianize(network, lb.MeanField(init_std=0.1), where=lb.named("2")).eval()
+    x = torch.randn(5, 5, 4)
+    for batch_dim in (0, 1):
+        with lb.sampling(batch_dim=batch_dim):
+            fresh = lb.predict(copy.deepcopy(model), x, 4, seed=0, joint=True).outputs
+            torch.testing.assert_close(lb.predict(model, x, 4, seed=0, joint=True).outputs, fresh)
+
+
+@pytest.mark.parametrize("likelihood", [lb.Categorical, "categorical"], ids=str)
+def test_a_likelihood_is_an_object(likelihood):
+    with pytest.raises(TypeError, match=r"likelihood takes one such as lb.Categorical\(\), not"):
+        lb.predict(lb.bayesianize(nn.Linear(4, 3), lb.MeanField()), torch.randn(5, 4), likelihood=likelihood)
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_seed_is_a_whole_number(joint):
+    model = lb.bayesianize(nn.Linear(4, 3), lb.MeanField())
+    with pytest.raises(ValueError, match="seed takes a whole number of up to 64 bits, not 0.5"):
+        lb.predict(model, torch.randn(5, 4), seed=0.5, joint=joint)
+
+
+def test_arrays_are_refused():
+    model = lb.bayesianize(nn.Linear(4, 3), lb.MeanField())
+    with pytest.raises(TypeError, match=r"ndarray gave ndarray; convert arrays with torch.as_tensor"):
+        lb.predict(model, torch.randn(5, 4).numpy())

@@ -8,6 +8,7 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes._prefix import find_boundary, forget_boundary
+from leanbayes._sampling import Sampling, Stream, sample_seed, using
 
 
 def count_calls(module):
@@ -104,3 +105,85 @@ def test_a_model_that_captures_the_batch_size_is_folded_further_out():
     model = lb.bayesianize(Reshapes(), lb.MeanField(), where=lb.named("head")).eval()
     assert find_boundary(model, torch.randn(5, 4)) is None
     assert lb.predict(model, torch.randn(5, 4), 6).outputs.shape == (6, 5, 3)
+
+
+class SharedActivation(nn.Module):
+    """One activation module before, between and behind its layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.block, self.head, self.act = nn.Linear(6, 8), nn.Sequential(), nn.Linear(8, 4), nn.Tanh()
+        self.block.extend([nn.Linear(8, 8), self.act, nn.Linear(8, 8)])
+        self.random = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.head(self.act(self.random(self.act(self.block(self.act(self.first(x)))))))
+
+
+class WritesInPlace(nn.Module):
+    """Functions write into what a deterministic layer has returned."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.random = nn.Linear(6, 8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        h = self.first(x)
+        h += 1.0
+        return self.random(h.mul_(2.0))
+
+
+class SkipsAnInPlaceActivation(nn.Module):
+    """A module writes into what a function has read."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.act, self.random = nn.Linear(6, 8), nn.ReLU(inplace=True), nn.Linear(8, 4)
+
+    def forward(self, x):
+        h = self.first(x)
+        half = 0.5 * h
+        return self.random(self.act(h) + half)
+
+
+class WritesIntoItsInput(nn.Module):
+    """It standardises its input in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.random = nn.Linear(6, 8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.random(self.first(x.sub_(0.5).div_(2.0)))
+
+
+@pytest.mark.parametrize("network", [SharedActivation, WritesInPlace, SkipsAnInPlaceActivation, WritesIntoItsInput])
+@pytest.mark.parametrize("where", [lb.named("random"), lb.named("first", "random")], ids=["late", "at the input"])
+@pytest.mark.parametrize("chunk", [1, 2, 6])
+def test_later_passes_find_what_the_first_one_found(network, where, chunk):
+    torch.manual_seed(0)
+    model = lb.bayesianize(network(), lb.MeanField(init_std=0.3), where=where).eval()
+    x = torch.randn(5, 6)
+    outputs = lb.predict(model, x.clone(), 6, seed=0, joint=True, chunk=chunk).outputs
+    for sample, drawn in enumerate(outputs):
+        with torch.no_grad(), using(Sampling(joint=True, streams=(Stream(sample_seed(0, sample)),))):
+            torch.testing.assert_close(drawn, model(x.clone()), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("network", [SharedActivation, WritesInPlace, SkipsAnInPlaceActivation])
+def test_the_beginning_is_done_once_although_it_is_written_into(network):
+    torch.manual_seed(0)
+    model = lb.bayesianize(network(), lb.MeanField(init_std=0.3), where=lb.named("random")).eval()
+    boundary = find_boundary(model, torch.randn(5, 6))
+    assert boundary is not None and boundary.name == "random" and "first" in boundary.before
+    assert boundary.copies is (network is not SharedActivation)
+
+
+def test_hooks_of_the_beginning_change_its_outputs_once():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 4))
+    network[0].register_forward_hook(lambda module, args, output: 2.0 * output)
+    model = lb.bayesianize(network, lb.MeanField(init_std=0.3), where=lb.named("1")).eval()
+    x = torch.randn(5, 6)
+    one_pass = lb.predict(model, x, 6, seed=0, joint=True, chunk=6).outputs
+    torch.testing.assert_close(lb.predict(model, x, 6, seed=0, joint=True, chunk=1).outputs, one_pass)

@@ -58,6 +58,25 @@ def test_bad_arguments_are_errors_where_they_are_written(arguments):
         lb.sampling(**arguments)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"mean": "0"}, TypeError, r"sampling\(mean=...\) takes True, False or a selector"),
+        ({"zero_mean": 1}, TypeError, r"sampling\(zero_mean=...\) takes True, False or a selector"),
+        ({"component": 1.5}, TypeError, "component is 'random', 'all' or an index"),
+        ({"component": True}, TypeError, "component is 'random', 'all' or an index"),
+        ({"batch_dim": -1}, ValueError, r"sampling\(batch_dim=...\) takes an axis, counted from 0, not -1"),
+        ({"seed": 1.5}, ValueError, "seed takes a whole number of up to 64 bits, not 1.5"),
+        ({"seed": "1"}, ValueError, "seed takes a whole number of up to 64 bits, not '1'"),
+        ({"seed": 2**70}, ValueError, "seed takes a whole number of up to 64 bits"),
+    ],
+    ids=str,
+)
+def test_arguments_of_other_types_are_errors_that_say_what_is_taken(arguments, error, message):
+    with pytest.raises(error, match=message):
+        lb.sampling(**arguments)
+
+
 def model_of(method):
     torch.manual_seed(0)
     return lb.bayesianize(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)), method)
@@ -240,3 +259,11 @@ def test_a_changed_state_has_a_joint_state_of_its_own():
         assert state.jointly().joint and state.jointly().n == 2
         assert state.replace(n=3).jointly().n == 3
         assert not state.joint
+
+
+@pytest.mark.parametrize("batch_dim", [0, 1])
+def test_packed_sequences_are_folded_by_their_examples(batch_dim):
+    sequences = [torch.randn(length, 3) for length in (2, 5, 4)]
+    folded = lb.fold(nn.utils.rnn.pack_sequence(sequences, enforce_sorted=False), 2, batch_dim)
+    for one, other in zip(nn.utils.rnn.unpack_sequence(folded), 2 * sequences, strict=True):
+        assert torch.equal(one, other)

@@ -112,6 +112,17 @@ def test_a_seed_gives_the_same_draws_in_a_copy():
         assert torch.equal(first, copy.deepcopy(model)(x))
 
 
+@pytest.mark.parametrize("method", [lb.MeanField(estimator="weight"), lb.Rank1(2), lb.EMP(2), lb.ECMP(2)], ids=str)
+def test_draws_of_a_seed_do_not_depend_on_passes_before_a_change_of_dtype(method):
+    model, x = lb.bayesianize(network(), method).eval(), torch.randn(2, 3, 6, 6)
+    model(x)
+    model, x = model.double(), x.double()
+    with torch.no_grad(), lb.sampling(seed=3):
+        expected = copy.deepcopy(model)(x)
+    with torch.no_grad(), lb.sampling(seed=3):
+        assert torch.equal(model(x), expected)
+
+
 def test_owners_are_found_again_after_a_change():
     model = lb.bayesianize(network(), lb.MeanField())
     first = owners(model, "kl_terms")

@@ -30,6 +30,8 @@ def kl(model: nn.Module, mixture: Mixture = "mean", *, constant: bool | None = N
         >>> lb.kl(model).item() > 0
         True
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"kl takes an nn.Module, not {type(model).__name__}")
     if mixture not in ("mean", "sum", "joint"):
         raise ValueError(f"mixture is 'mean', 'sum' or 'joint', not {mixture!r}")
     offered = [term for owner in owners(model, "kl_terms") for term in owner.kl_terms(mixture, constant)]

@@ -19,6 +19,7 @@ class _Census:
 
     Attributes:
         modules: Their types and ids, by which it is known whether the model has changed.
+        moves: `_Moves.count` when what follows from it was worked out.
         found: Owners by what they offer; weak, so that a model that is its own owner can go.
         instances: Modules by their class, likewise.
         derived: What users of the census have worked out from it.
@@ -26,9 +27,21 @@ class _Census:
 
     def __init__(self, modules: list[Any]) -> None:
         self.modules = modules
+        self.moves = _Moves.count
         self.found: dict[str, list[weakref.ref[nn.Module]]] = {}
         self.instances: dict[type, list[weakref.ref[nn.Module]]] = {}
         self.derived: dict[Any, Any] = {}
+
+
+class _Moves:
+    """How often distributions have moved to another dtype, device or memory format, in the whole process."""
+
+    count = 0
+
+
+def note_move() -> None:
+    """Let what was worked out from dtypes and devices be worked out again."""
+    _Moves.count += 1
 
 
 _KNOWN: weakref.WeakKeyDictionary[nn.Module, _Census] = weakref.WeakKeyDictionary()
@@ -88,7 +101,7 @@ def instances(model: nn.Module, kind: type[_Kind]) -> list[_Kind]:
 
 
 def derived(model: nn.Module, name: Any, make: Callable[[], T]) -> T:
-    """What `make` works out from the modules of a model, kept for as long as it consists of the same ones.
+    """What `make` works out from the modules of a model, kept until it consists of others or a distribution moves.
 
     Args:
         model: Any module.
@@ -143,6 +156,9 @@ def _census(model: nn.Module) -> _Census:
     census = _KNOWN.get(model)
     if census is None or census.modules != modules:
         census = _KNOWN[model] = _Census(modules)
+    if census.moves != _Moves.count:
+        census.moves = _Moves.count
+        census.derived.clear()
     return census
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from leanbayes._auto_samples import Settling, deciding_blocks
 from leanbayes._chunks import best_chunk, block_rows
@@ -17,12 +18,13 @@ from leanbayes._inputs import NanCheck, rows, tensors
 from leanbayes._modes import eval_mode
 from leanbayes._prediction import Prediction, Statistics, join_statistics
 from leanbayes._prefix import Boundary, PrefixRunner, forget_boundary, look_at, sharing_at
-from leanbayes._rows import map_rows
+from leanbayes._rows import examples_first, map_rows
 from leanbayes._sample_plan import SamplePlan, plan_samples
 from leanbayes._sampling import (
     Sampling,
     SeededRandom,
     Stream,
+    check_seed,
     current_frame,
     current_sampling,
     one_pass,
@@ -77,7 +79,7 @@ def predict(
         >>> prediction.outputs.shape, prediction.probs.shape
         (torch.Size([8, 5, 2]), torch.Size([5, 2]))
     """
-    _check_arguments(model, samples, chunk, keep)
+    _check_arguments(model, samples, likelihood, seed, chunk, keep)
     state = current_sampling()
     if joint:
         state = state.replace(joint=True)
@@ -212,12 +214,15 @@ class _Passes:
     def outputs(self, start: int, stop: int) -> Iterator[Tensor]:
         """Outputs ``[n, B, ...]`` of the samples from the start-th up to the stop-th, chunk by chunk."""
         model, plan, state, chunk, base_seed = self.run
-        boundary = look_at(model, self.x).boundary
+        found = look_at(model, self.x)
+        boundary = found.boundary
         sharing = sharing_at(model, boundary, state, stop - start)
         size = _chunk_size(self.run, stop - start, self.x, boundary, sharing is EveryCopy)
         if self.runner is None:
             boundary = _worthwhile(boundary, size) if sharing is None else boundary
-            self.runner = PrefixRunner(model, self.x, boundary, sharing)
+            self.runner = PrefixRunner(
+                model, self.x, boundary, sharing, writes_input=found.writes_input, axis=found.axis
+            )
         kept = None if torch.is_grad_enabled() or is_compiled(model) else {}
         state = state.replace(kept=kept, marginal=True)
         while start < stop:
@@ -235,7 +240,7 @@ class _Passes:
                 else:
                     # The place that was proven on a few rows does not hold for these: fold the input instead.
                     forget_boundary(model)
-                    self.runner = PrefixRunner(model, self.x, None)
+                    self.runner = PrefixRunner(model, self.x, None, writes_input=found.writes_input, axis=found.axis)
                 continue
             yield part[: stop - start]
             start += size
@@ -258,8 +263,7 @@ def _one_chunk(
         folded = runner.run(size)
     if recorded:
         folded = folded.clone()  # the next pass overwrites it
-    if batch_dim and folded.dim() > batch_dim and folded.shape[batch_dim] == size * count:
-        folded = folded.movedim(batch_dim, 0)
+    folded = examples_first(folded, size * count, batch_dim, known=runner.axis)
     if folded.dim() == 0 or folded.shape[0] != size * count:
         raise ValueError(
             f"the model returned {tuple(folded.shape)} for {size} folded samples of {count} examples; expected "
@@ -337,6 +341,11 @@ def _batches(model: nn.Module, x: Any, many: bool, chunk: int | None, checks: _C
     for batch in track(x, "predict", total=total, transient=True, console=console, disable=not console.is_terminal):
         found = True
         block = _to_device(_loader_input(batch), reference)
+        if next(tensors(block), None) is None:
+            raise TypeError(
+                f"predict takes tensors, a mapping or a tuple of them, or a loader of these, but {type(x).__name__} "
+                f"gave {type(block).__name__}; convert arrays with torch.as_tensor"
+            )
         checks.add(block)
         yield block
     if not found:
@@ -346,7 +355,8 @@ def _batches(model: nn.Module, x: Any, many: bool, chunk: int | None, checks: _C
 def _loader_input(batch: Any) -> Any:
     if isinstance(batch, Mapping):
         return {key: value for key, value in batch.items() if key not in ("labels", "label")}
-    return batch[0] if isinstance(batch, (tuple, list)) else batch
+    several = isinstance(batch, (tuple, list)) and not isinstance(batch, PackedSequence)
+    return batch[0] if several else batch
 
 
 def _to_device(x: Any, reference: Tensor | None) -> Any:
@@ -371,9 +381,20 @@ def _blocks(x: Any, chunk: int | None, checks: _Checks) -> Iterator[Any]:
         yield map_rows(x, lambda t, start=start, size=size: t.narrow(batch_dim, start, size), batch_dim)
 
 
-def _check_arguments(model: nn.Module, samples: int | Literal["auto"], chunk: int | None, keep: str) -> None:
+def _check_arguments(
+    model: nn.Module,
+    samples: int | Literal["auto"],
+    likelihood: Likelihood | None,
+    seed: int | None,
+    chunk: int | None,
+    keep: str,
+) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"predict takes an nn.Module, not {type(model).__name__}")
+    if likelihood is not None and not isinstance(likelihood, Likelihood):
+        raise TypeError(f"likelihood takes one such as lb.Categorical(), not {likelihood!r}")
+    if seed is not None:
+        check_seed(seed)
     if samples != "auto" and not _is_count(samples):
         raise ValueError(f"predict(samples=...) takes a whole number from 1 or 'auto', not {samples!r}")
     if chunk is not None and not _is_count(chunk):

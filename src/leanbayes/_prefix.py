@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from leanbayes._inputs import call, output_tensor, rows, tensors
 from leanbayes._owners import fingerprint
-from leanbayes._rows import map_rows
+from leanbayes._rows import example_axes, map_rows
 from leanbayes._sampling import Sampling, current_sampling, fold, using
 from leanbayes.nn._base import Converted
 from leanbayes.nn._every_copy import EveryCopy, pays
@@ -31,14 +32,25 @@ class Boundary:
         before: Names of the modules that finish before it begins, outermost ones only.
         width: Elements of its input per example.
         once: Whether a pass enters it once.
+        copies: Whether every pass needs copies of what those modules returned, as it writes into them.
     """
 
-    def __init__(self, name: str, folded: tuple[bool, ...], before: tuple[str, ...], width: int, once: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        folded: tuple[bool, ...],
+        before: tuple[str, ...],
+        width: int,
+        once: bool,
+        *,
+        copies: bool = False,
+    ) -> None:
         self.name = name
         self.folded = folded
         self.before = before
         self.width = width
         self.once = once
+        self.copies = copies
 
 
 class Findings(NamedTuple):
@@ -48,11 +60,17 @@ class Findings(NamedTuple):
         modules: What it consisted of when it was looked at.
         boundary: Where samples can be folded in, None for its input.
         own_noise: Whether it draws from torch's generators by itself, whatever its converted layers do.
+        writes_input: Whether it writes into its input, so that every pass needs a copy.
+        batch_dim: Axis of the examples when it was looked at.
+        axis: That in its output, where they are not on the first axis of the input.
     """
 
     modules: list[Any]
     boundary: Boundary | None
     own_noise: bool
+    writes_input: bool
+    batch_dim: int
+    axis: int | None
 
 
 _LOCK = threading.Lock()
@@ -64,7 +82,7 @@ def look_at(model: nn.Module, x: Any) -> Findings:
     modules = fingerprint(model)
     with _LOCK:
         found = _FOUND.get(model)
-    if found is None or found.modules != modules:
+    if found is None or (found.modules, found.batch_dim) != (modules, current_sampling().batch_dim):
         found = _look_at(model, x, modules)
         with _LOCK:
             _FOUND[model] = found
@@ -81,20 +99,32 @@ def find_boundary(model: nn.Module, x: Any) -> Boundary | None:
 
 
 def _look_at(model: nn.Module, x: Any, modules: list[Any]) -> Findings:
-    device = next(tensors(x)).device
+    device, batch_dim = next(tensors(x)).device, current_sampling().batch_dim
     before = _generator_state(device)
-    boundary = None
+    boundary = axis = some = None
+    untouched: list[int] = []
     try:
-        if current_sampling().batch_dim or isinstance(model, Converted) or is_compiled(model):
-            with using(Sampling(mean=True, batch_dim=current_sampling().batch_dim)), torch.no_grad():
-                call(replica(model), x)
+        # Another number of rows would compile again.
+        some = _copied(x if is_compiled(model) else _few_rows(x, rows(x, batch_dim), 3, batch_dim))
+        untouched = _versions(some)
+        if batch_dim and not is_compiled(model):
+            fewer = _copied(_few_rows(x, rows(x, batch_dim), 2, batch_dim))
+            shapes = [_output_shape(model, each) for each in (some, fewer)]
+            (axis,) = example_axes(shapes, [3, 2], batch_dim)
+        elif batch_dim or isinstance(model, Converted) or is_compiled(model):
+            _output_shape(model, some)
         else:
-            boundary = _search(model, x)
+            boundary = _search(model, x, some)
     except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError):
         boundary = None  # a model that does not run on three rows is simply folded at its input
     after = _generator_state(device)
     own_noise = any(not torch.equal(one, other) for one, other in zip(before, after))
-    return Findings(modules, boundary, own_noise)
+    return Findings(modules, boundary, own_noise, _versions(some) != untouched, batch_dim, axis)
+
+
+def _output_shape(model: nn.Module, x: Any) -> torch.Size:
+    with using(Sampling(mean=True, batch_dim=current_sampling().batch_dim)), torch.no_grad():
+        return output_tensor(call(replica(model), x)).shape
 
 
 def _generator_state(device: torch.device) -> list[Tensor]:
@@ -119,13 +149,26 @@ class PrefixRunner:
         x: One batch.
         boundary: Where to fold, None for the input.
         sharing: What runs in the place of the layer there, see `sharing_at`.
+        writes_input: Whether the model writes into its input, so that every pass needs a copy.
+        axis: Axis of the examples in its output, None where that is not known.
     """
 
-    def __init__(self, model: nn.Module, x: Any, boundary: Boundary | None, sharing: Sharing | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        x: Any,
+        boundary: Boundary | None,
+        sharing: Sharing | None = None,
+        *,
+        writes_input: bool = False,
+        axis: int | None = None,
+    ) -> None:
         self.model = model
         self.x = x
+        self.axis = axis
         self.boundary = boundary
         self.sharing = sharing
+        self.writes_input = writes_input
         self.shared: list[Any] = []  # what it keeps
         self.kept: dict[str, list[Any]] = {}
         # What runs after the first pass, by the number of samples: making a replica takes longer than a small layer.
@@ -133,23 +176,39 @@ class PrefixRunner:
 
     def run(self, n: int) -> Tensor:
         """Outputs ``[n * B, ...]`` of n folded samples, in the sampling state in force."""
+        x = _copied(self.x) if self.writes_input else self.x
         if self.boundary is None:
-            return output_tensor(call(self.model, fold(self.x, n, current_sampling().batch_dim)))
+            return output_tensor(call(self.model, fold(x, n, current_sampling().batch_dim)))
         if self.boundary.before and not self.kept:
-            running = self._foldable(n)
-            for name in self.boundary.before:
-                running.get_submodule(name).register_forward_hook(_Record(self.kept.setdefault(name, [])))
-            return output_tensor(call(running, self.x))
+            return output_tensor(call(self._recording(n), x))
         if n not in self.prepared:
-            running = self._foldable(n)
-            replays = [_Replay(self.kept[name]) for name in self.boundary.before]
-            for name, replay in zip(self.boundary.before, replays):
-                running.get_submodule(name).forward = replay  # pyright: ignore[reportAttributeAccessIssue]
-            self.prepared[n] = running, replays
+            self.prepared[n] = self._replaying(n)
         running, replays = self.prepared[n]
         for replay in replays:
             replay.rewind()
-        return output_tensor(call(running, self.x))
+        return output_tensor(call(running, x))
+
+    def _recording(self, n: int) -> nn.Module:
+        """What runs first, and keeps what is done before samples are folded in."""
+        assert self.boundary is not None
+        running = self._foldable(n)
+        progress = _Progress()
+        for name in self.boundary.before:
+            module: Any = running.get_submodule(name)
+            module.forward = _Record(module.forward, self.kept.setdefault(name, []), progress, self.boundary.copies)
+        running.get_submodule(self.boundary.name).register_forward_pre_hook(progress.enter, prepend=True)
+        return running
+
+    def _replaying(self, n: int) -> tuple[nn.Module, list[_Replay]]:
+        """What runs afterwards."""
+        assert self.boundary is not None
+        running = self._foldable(n)
+        replays: list[_Replay] = []
+        for name in self.boundary.before:
+            module: Any = running.get_submodule(name)
+            module.forward = _Replay(module.forward, self.kept[name], self.boundary.copies)
+            replays.append(module.forward)
+        return running, replays
 
     def _foldable(self, n: int) -> nn.Module:
         assert self.boundary is not None
@@ -172,17 +231,48 @@ def sharing_at(model: nn.Module, boundary: Boundary | None, state: Sampling, sam
     return SharedMoments if samples > 1 and shares_moments(layer, state) else None
 
 
-class _Record:
-    def __init__(self, outputs: list[Any]) -> None:
-        self.outputs = outputs
+class _Progress:
+    """How far the pass has come that is recorded."""
 
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        self.outputs.append(output)
+    def __init__(self) -> None:
+        self.depth = 0  # of recorded modules within recorded modules
+        self.entered = False
+
+    def enter(self, module: nn.Module, args: Any) -> None:
+        """Note that samples have been folded in."""
+        self.entered = True
+
+
+class _Record:
+    """A module's forward that keeps its outputs, up to where samples are folded in.
+
+    Later calls depend on the samples, and those within another such module are not made again.
+    """
+
+    def __init__(self, forward: Callable[..., Any], outputs: list[Any], progress: _Progress, copies: bool) -> None:
+        self.forward = forward
+        self.outputs = outputs
+        self.progress = progress
+        self.copies = copies
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.progress.depth += 1
+        try:
+            output = self.forward(*args, **kwargs)
+        finally:
+            self.progress.depth -= 1
+        if not self.progress.depth and not self.progress.entered:
+            self.outputs.append(_copied(output) if self.copies else output)
+        return output
 
 
 class _Replay:
-    def __init__(self, outputs: list[Any]) -> None:
+    """A module's forward that gives the kept outputs in turn; further calls come after them, and are made."""
+
+    def __init__(self, forward: Callable[..., Any], outputs: list[Any], copies: bool) -> None:
+        self.forward = forward
         self.outputs = outputs
+        self.copies = copies
         self.rest = iter(outputs)
 
     def rewind(self) -> None:
@@ -190,7 +280,18 @@ class _Replay:
         self.rest = iter(self.outputs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return next(self.rest)
+        for output in self.rest:
+            return _copied(output) if self.copies else output
+        return self.forward(*args, **kwargs)
+
+
+def _copied(x: Any) -> Any:
+    return tree_map_only(Tensor, torch.clone, x)
+
+
+def _versions(x: Any) -> list[int]:
+    """How often each tensor was written into, as far as torch counts it."""
+    return [t._version for t in tree_flatten(x)[0] if isinstance(t, Tensor) and not t.is_inference()]
 
 
 def _fold_at(running: nn.Module, boundary: Boundary, n: int) -> None:
@@ -204,9 +305,8 @@ def _fold_at(running: nn.Module, boundary: Boundary, n: int) -> None:
     running.get_submodule(boundary.name).register_forward_pre_hook(enter, with_kwargs=True, prepend=True)
 
 
-def _search(model: nn.Module, x: Any) -> Boundary | None:
-    count = rows(x)
-    three, two = _few_rows(x, count, 3), _few_rows(x, count, 2)
+def _search(model: nn.Module, x: Any, three: Any) -> Boundary | None:
+    two = _copied(_few_rows(x, rows(x), 2))
     state = Sampling(mean=True)
     with using(state), torch.no_grad():
         trace, other = _trace(model, three), _trace(model, two)
@@ -222,19 +322,20 @@ def _search(model: nn.Module, x: Any) -> Boundary | None:
     return None
 
 
-def _few_rows(x: Any, count: int, wanted: int) -> Any:
+def _few_rows(x: Any, count: int, wanted: int, batch_dim: int = 0) -> Any:
     """A few rows of a batch, the last one repeated (and scaled, so that rows differ) where there are too few."""
 
     def take(t: Tensor) -> Tensor:
-        if t.shape[0] != count:
+        if t.shape[batch_dim] != count:
             return t
-        some = t[:wanted]
-        for i in range(wanted - some.shape[0]):
-            extra = t[-1:] * (1.1 + 0.1 * i) if t.is_floating_point() else t[-1:]
-            some = torch.cat([some, extra])
+        some = t.narrow(batch_dim, 0, min(wanted, count))
+        last = t.narrow(batch_dim, count - 1, 1)
+        for i in range(wanted - count):
+            extra = last * (1.1 + 0.1 * i) if t.is_floating_point() else last
+            some = torch.cat([some, extra], batch_dim)
         return some
 
-    return map_rows(x, take)
+    return map_rows(x, take, batch_dim)
 
 
 class _Trace:
@@ -300,11 +401,29 @@ def _proves(model: nn.Module, x: Any, boundary: Boundary, trace: _Trace, state: 
     try:
         with using(state.replace(n=n)):
             late = _trace(model, x, boundary, n)
+            assert trace.output is not None and late.output is not None
+            expected = fold(trace.output, n)
+            if late.random_inputs != [n * size for size in trace.random_inputs] or not _alike(late.output, expected):
+                return False
+            if _repeats(model, x, boundary, expected, n):
+                return True
+            boundary.copies = True
+            return _repeats(model, x, boundary, expected, n)
     except (RuntimeError, ValueError, IndexError):
         return False  # a skip around this place meets rows of another number: try further out
-    assert trace.output is not None and late.output is not None
-    expected = fold(trace.output, n)
-    if late.output.shape != expected.shape or late.random_inputs != [n * size for size in trace.random_inputs]:
+
+
+def _repeats(model: nn.Module, x: Any, boundary: Boundary, expected: Tensor, n: int) -> bool:
+    """Whether passes that find the beginning done give the same, and leave what is kept as it is."""
+    runner = PrefixRunner(model, x, boundary)
+    outputs = [runner.run(n)]
+    untouched = _versions(runner.kept)
+    outputs += [runner.run(n), runner.run(n)]
+    return _versions(runner.kept) == untouched and all(_alike(output, expected) for output in outputs)
+
+
+def _alike(output: Tensor, expected: Tensor) -> bool:
+    if output.shape != expected.shape:
         return False
-    close = torch.isclose(late.output, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()) + 1e-12)
-    return bool((close | (late.output.isnan() & expected.isnan())).all())
+    close = torch.isclose(output, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()) + 1e-12)
+    return bool((close | (output.isnan() & expected.isnan())).all())

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._C._autograd import _top_saved_tensors_default_hooks
 
 from leanbayes import noise
-from leanbayes._owners import derived, owners, sorted_owners
+from leanbayes._owners import derived, note_move, owners, sorted_owners
 from leanbayes._sampling import Frame, Identity, Sampling, check_rerun, current_frame, note_dependence
 from leanbayes.groups import ComponentGroup
 from leanbayes.kernels._autograd import reverse_mode_alone
@@ -203,6 +203,11 @@ class RandomParameter(nn.Module):
                 self.padding_row.copy_(value[self.padding_idx])
             value = remove_row(value, self.padding_idx)
         self.posterior.set_point_(value)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> RandomParameter:
+        moved = super()._apply(*args, **kwargs)
+        note_move()  # it may now be drawn with others
+        return moved
 
     def _once(self, what: str, n: int, spec: Sampling, draw: Callable[[], Any]) -> Any:
         """What `draw` gives, drawn once during one pass or held context."""

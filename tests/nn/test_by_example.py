@@ -109,16 +109,18 @@ def test_the_mask_of_an_example_is_that_of_the_weights_posterior():
     assert_mean_close(y[:, 0], expected[0, 0])
 
 
+@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(5,), (5, 3), ()], ids=str)
-def test_bilinear_layers(shape):
+def test_bilinear_layers(shape, bias):
     torch.manual_seed(0)
-    layer = lb.bayesianize(nn.Bilinear(4, 3, 2), lb.MCDropout(0.5))
+    layer = lb.bayesianize(nn.Bilinear(4, 3, 2, bias=bias), lb.MCDropout(0.5))
     left, right = torch.randn(*shape, 4), torch.randn(*shape, 3)
     with torch.no_grad(), own_frame():
         y = layer(left, right)
         masks = layer.weight.factors(shape[0] if shape else 1, current_sampling()).in_scale
     scale = masks[0] if not shape else masks.view(shape[0], *(1,) * (len(shape) - 1), 4)
-    expected = nn.functional.bilinear(left * scale, right, layer.weight.posterior.weight, layer.bias)
+    added = layer.bias if bias else None
+    expected = nn.functional.bilinear(left * scale, right, layer.weight.posterior.weight, added)
     torch.testing.assert_close(y, expected)
     if shape:
         same = layer(left[:1].expand(4, *left.shape[1:]), right[:1].expand(4, *right.shape[1:]))

@@ -1,6 +1,7 @@
 """Deep ensembles: members as slices of one stacked model."""
 
 import copy
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -346,3 +347,58 @@ class TestAtOnce:
 
     def test_convolutions_run_one_by_one(self):
         assert not make()._batches
+
+
+class LastState(nn.Module):
+    """Scores of whole sequences, `[T, B, 4]` or packed, from an LSTM's last state: `[B, 3]`."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.head(self.lstm(x)[1][0][-1])
+
+
+@pytest.mark.parametrize("of", [None, lb.MeanField(init_std=0.1), lb.Rank1(components=2)], ids=str)
+def test_members_that_pool_sequences(of):
+    torch.manual_seed(0)
+    model = lb.bayesianize(LastState(), lb.DeepEnsemble(members=3, of=of)).eval()
+    x, y = torch.randn(6, 4, 4), torch.tensor([0, 1, 2, 0])
+    packed = nn.utils.rnn.pack_sequence(list(x.unbind(1)))
+    with lb.sampling(batch_dim=1):
+        outputs = lb.predict(model, x, 6, seed=0, joint=True).outputs
+        for row in range(4):
+            alone = lb.predict(model, x[:, row : row + 1], 6, seed=0, joint=True).outputs
+            torch.testing.assert_close(outputs[:, row : row + 1], alone)
+        for tile in (True, False):
+            assert lb.ELBO(model, 10, tile=tile)(x, y).outputs.shape[1:] == (4, 3)
+        with pytest.raises(ValueError, match="may be on either axis"):
+            lb.predict(model, x[:, :3], 3, chunk=3)
+    torch.testing.assert_close(lb.predict(model, packed, 6, seed=0, joint=True).outputs, outputs)
+
+
+def test_members_that_return_named_tuples():
+    class Outputs(NamedTuple):
+        logits: torch.Tensor
+        hidden: torch.Tensor
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return Outputs(self.layer(x), x)
+
+    model = lb.bayesianize(Net(), lb.DeepEnsemble(members=2)).eval()
+    x = torch.randn(5, 4)
+    outputs = lb.predict(model, x, 2).outputs
+    for k in range(2):
+        torch.testing.assert_close(outputs[k], lb.point_estimate(copy.deepcopy(model), component=k)(x).logits)
+
+
+def test_components_for_another_number_of_rows_are_an_error():
+    model = lb.bayesianize(nn.Linear(4, 3), lb.DeepEnsemble(members=2))
+    with lb.sampling(component=torch.tensor([0, 1, 1])), pytest.raises(ValueError, match="given for 3 rows, .* sees 5"):
+        model(torch.randn(5, 4))

@@ -88,7 +88,38 @@ def test_masks_ignored_targets_and_example_weights():
         torch.testing.assert_close(elbo(x, y, weights=twice).nll, expected)
 
 
-@pytest.mark.parametrize("size", [0, -5, 2.5, True])
+@pytest.mark.parametrize("shape", [(5, 1), (1,), (), (5, 7)], ids=str)
+def test_example_weights_that_would_spread_over_other_examples_are_an_error(shape):
+    elbo = lb.ELBO(lb.bayesianize(nn.Linear(4, 3), lb.MeanField()), dataset_size=5)
+    with pytest.raises(ValueError, match=r"weights of shape .* do not fit 5 examples"):
+        elbo(torch.randn(5, 4), torch.randint(3, (5,)), weights=torch.ones(shape))
+
+
+@pytest.mark.parametrize("likelihood", [lb.Gaussian(1.0), lb.Bernoulli()], ids=lambda each: type(each).__name__)
+def test_a_mask_that_would_spread_over_other_examples_is_an_error(likelihood):
+    elbo = lb.ELBO(lb.bayesianize(nn.Linear(4, 1), lb.MeanField()), 5, likelihood)
+    x, y = torch.randn(5, 4), torch.rand(5, 1)
+    with pytest.raises(ValueError, match=r"a mask of shape \(5,\) does not fit target elements of shape \(5, 1\)"):
+        elbo(x, y, mask=torch.ones(5))
+    with lb.sampling(mean=True):
+        torch.testing.assert_close(elbo(x, y, mask=torch.ones(5, 1)).nll, elbo(x, y).nll)
+
+
+def test_a_mask_of_targets_that_are_probabilities_has_no_class_axis():
+    elbo = lb.ELBO(lb.bayesianize(nn.Linear(4, 3), lb.MeanField()), 5, lb.Categorical(class_dim=-1))
+    x, y, mask = torch.randn(5, 7, 4), torch.rand(5, 7, 3).softmax(-1), torch.rand(5, 7) < 0.5
+    with lb.sampling(mean=True):
+        expected = elbo(x, y * mask.unsqueeze(-1)).nll
+        torch.testing.assert_close(elbo(x, y, mask=mask).nll, expected)
+
+
+def test_a_batch_without_examples_is_an_error():
+    elbo = lb.ELBO(lb.bayesianize(small_net(), lb.MeanField()), 24)
+    with pytest.raises(ValueError, match="the batch has no examples"):
+        elbo(torch.empty(0, 4), torch.empty(0, dtype=torch.long))
+
+
+@pytest.mark.parametrize("size", [0, -5, 2.5, True, math.inf, math.nan, "24"])
 def test_a_dataset_size_that_is_no_positive_count_is_an_error(size):
     with pytest.raises(ValueError, match="dataset_size is a positive number"):
         lb.ELBO(small_net(), dataset_size=size)
@@ -302,3 +333,27 @@ def test_the_whole_objective_compiles(method):
         terms.loss.backward()
         optimiser.step()
     assert all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize("rows", [3, 4])
+@pytest.mark.parametrize(
+    ("likelihood", "target"),
+    [(lb.Categorical(), lambda rows: torch.arange(rows) % 3), (lb.Gaussian(2.0), lambda rows: torch.randn(rows, 3))],
+    ids=["classes", "values"],
+)
+def test_pooled_outputs_of_sequence_first_models(rows, likelihood, target):
+    class Pooled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.layer(x).mean(0)
+
+    torch.manual_seed(0)
+    model = lb.bayesianize(Pooled(), lb.MeanField())
+    x, y = torch.randn(6, rows, 4), target(rows)
+    with lb.sampling(mean=True, batch_dim=1):
+        nll = lb.ELBO(model, 10, likelihood)(x, y).nll
+        outputs = model(x)
+    torch.testing.assert_close(nll, -likelihood.log_prob(outputs.unsqueeze(0), y).mean())

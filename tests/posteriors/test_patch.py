@@ -228,3 +228,22 @@ def test_copies_start_centred_or_independently(method):
 def test_other_starts_are_refused():
     with pytest.raises(ValueError, match="init"):
         lb.EMP(init="random")
+
+
+@pytest.mark.parametrize("method", [lb.EMP(3, learn_mixing=True, init_std=0.5), lb.ECMP(3, learn_mixing=True)], ids=str)
+def test_gradients_of_learned_mixing_by_example_add_up(method):
+    torch.manual_seed(0)
+    model = lb.bayesianize(nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.Linear(5, 3)), method)
+    parameters, x = dict(model.named_parameters()), torch.randn(6, 4)
+
+    def loss(values, rows):
+        return torch.func.functional_call(model, values, (rows,)).square().sum()
+
+    by_row = torch.func.grad(lambda values, row: loss(values, row.unsqueeze(0)))
+    with lb.sampling(hold=True, seed=0):
+        each = torch.func.vmap(by_row, (None, 0), randomness="same")(parameters, x)
+    with lb.sampling(hold=True, seed=0):
+        whole = torch.func.grad(loss)(parameters, x)
+    for name, expected in whole.items():
+        torch.testing.assert_close(each[name].sum(0), expected, rtol=1e-4, atol=1e-5)
+    assert any(whole[name].any() for name in whole if name.endswith("logits"))

@@ -1,6 +1,6 @@
 """The sampling state of a thread, the frames of passes, the folding of samples, and second runs."""
 
-from leanbayes._sampling.folding import fold, split
+from leanbayes._sampling.folding import fold, map_tensors, split
 from leanbayes._sampling.frames import Frame, Identity
 from leanbayes._sampling.passes import FrameCloser, FrameOpener, layer_state, one_pass, own_frame, rows_seen
 from leanbayes._sampling.reruns import check_component_known, check_rerun, checkpoint_contexts, note_dependence
@@ -13,7 +13,7 @@ from leanbayes._sampling.state import (
     sampling,
     using,
 )
-from leanbayes._sampling.streams import SeededRandom, Stream, sample_seed
+from leanbayes._sampling.streams import SeededRandom, Stream, check_seed, sample_seed
 
 __all__ = [
     "Assigned",
@@ -27,11 +27,13 @@ __all__ = [
     "Where",
     "check_component_known",
     "check_rerun",
+    "check_seed",
     "checkpoint_contexts",
     "current_frame",
     "current_sampling",
     "fold",
     "layer_state",
+    "map_tensors",
     "note_dependence",
     "one_pass",
     "own_frame",

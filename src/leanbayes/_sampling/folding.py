@@ -32,7 +32,7 @@ def fold(x: Any, n: int, batch_dim: int = 0) -> Any:
             t.unsqueeze(batch_dim).expand(*shape[:batch_dim], n, *shape[batch_dim:]).flatten(batch_dim, batch_dim + 1)
         )
 
-    return _map_tensors(x, repeat)
+    return map_tensors(x, repeat, batch_dim)
 
 
 def split(y: Any, n: int, batch_dim: int = 0) -> Any:
@@ -55,19 +55,25 @@ def split(y: Any, n: int, batch_dim: int = 0) -> Any:
             )
         return t.unflatten(batch_dim, (n, -1)).movedim(batch_dim, 0)
 
-    return _map_tensors(y, unfold)
+    return map_tensors(y, unfold, batch_dim)
 
 
-def _map_tensors(x: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def map_tensors(x: Any, change: Callable[[Tensor], Tensor], batch_dim: int = 0) -> Any:
+    """Change every tensor of a nested input.
+
+    A PackedSequence is changed as the padded sequences, with the examples on `batch_dim`, and their lengths.
+    """
     if isinstance(x, Tensor):
         return change(x)
     if isinstance(x, PackedSequence):
         padded, lengths = pad_packed_sequence(x, batch_first=True)
-        return pack_padded_sequence(change(padded), change(lengths), batch_first=True, enforce_sorted=False)
+        padded = change(padded.movedim(0, batch_dim)).movedim(batch_dim, 0)
+        lengths = change(lengths.view(*(1,) * batch_dim, -1)).flatten()
+        return pack_padded_sequence(padded, lengths.cpu(), batch_first=True, enforce_sorted=False)
     if isinstance(x, Mapping):
-        return {key: _map_tensors(value, change) for key, value in x.items()}
+        return {key: map_tensors(value, change, batch_dim) for key, value in x.items()}
     if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return type(x)(*(_map_tensors(value, change) for value in x))
+        return type(x)(*(map_tensors(value, change, batch_dim) for value in x))
     if isinstance(x, (tuple, list)):
-        return type(x)(_map_tensors(value, change) for value in x)
+        return type(x)(map_tensors(value, change, batch_dim) for value in x)
     return x

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from leanbayes._sampling.frames import Frame
-from leanbayes._sampling.streams import Stream
+from leanbayes._sampling.streams import Stream, check_seed
 
 Where = bool | Callable[[str, torch.nn.Module], bool]
 
@@ -231,6 +231,10 @@ class sampling:  # noqa: N801 - reads as prose: with sampling(n=8)
         self.seed = seed
         self.entered: list[using] = []
         # Bad arguments are reported where they are written, not where the context is entered.
+        if not torch.compiler.is_compiling():
+            _check_given(self.changes)
+            if seed is not None:
+                check_seed(seed)
         current_sampling().replace(**self.changes)
 
     def __enter__(self) -> Sampling:
@@ -245,3 +249,17 @@ class sampling:  # noqa: N801 - reads as prose: with sampling(n=8)
 
     def __exit__(self, *error: object) -> None:
         self.entered.pop().__exit__(*error)
+
+
+def _check_given(changes: dict[str, Any]) -> None:
+    """Raise where an argument is of no type that it takes; not in `Sampling`, which layers and passes make anew."""
+    for name in ("mean", "zero_mean"):
+        where = changes.get(name, False)
+        if not isinstance(where, bool) and not callable(where):
+            raise TypeError(f"sampling({name}=...) takes True, False or a selector such as lb.norms(), not {where!r}")
+    component = changes.get("component", 0)
+    if isinstance(component, bool) or not isinstance(component, (int, str, Tensor)):
+        raise TypeError(f"component is 'random', 'all' or an index, not {component!r}")
+    axis = changes.get("batch_dim", 0)
+    if isinstance(axis, bool) or not isinstance(axis, int) or axis < 0:
+        raise ValueError(f"sampling(batch_dim=...) takes an axis, counted from 0, not {axis!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from contextlib import AbstractContextManager
 from typing import Any
@@ -61,6 +62,14 @@ def sample_seed(base: int, sample: int) -> int:
     """The seed of one sample among those that share a base seed."""
     # Odd multipliers spread neighbouring samples over the seeds; the modulus keeps them in torch's range.
     return (base * _SPREAD + (sample + 1) * 0xBF58476D1CE4E5B9) % (2**63)
+
+
+def check_seed(seed: Any) -> None:
+    """Raise unless a seed is a whole number that a `torch.Generator` takes."""
+    try:
+        torch.Generator().manual_seed(operator.index(seed))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"seed takes a whole number of up to 64 bits, not {seed!r}") from error
 
 
 class SeededRandom:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from leanbayes._inputs import find_rows
 from leanbayes._kl import kl
 from leanbayes._owners import owners
 from leanbayes._rows import join_rows, map_rows, pick_samples
@@ -118,7 +119,9 @@ class Ensemble(Stacked):
                 self._pass_on_choices(member, tuple(samples), spec.n)
         if len(outputs) == 1:
             return outputs[0]
-        return join_rows(outputs, spec.batch_dim, [s for samples in groups for s in samples])
+        found = find_rows((*args, *kwargs.values()), spec.batch_dim)
+        rows = None if found is None else [found // spec.n * len(samples) for samples in groups]
+        return join_rows(outputs, spec.batch_dim, [s for samples in groups for s in samples], rows)
 
     def _at_once(
         self, args: Any, kwargs: Any, spec: Sampling, members: Sequence[int | Tensor], groups: list[list[int]]
@@ -232,6 +235,9 @@ class Ensemble(Stacked):
                 buffer[member].copy_(value)
 
     def _per_row(self, args: Any, kwargs: Any, spec: Sampling, component: Tensor) -> Any:
+        found = find_rows((*args, *kwargs.values()), spec.batch_dim)
+        if found is not None and found != len(component):
+            raise ValueError(f"components were given for {len(component)} rows, but {self.group.name} sees {found}")
         # Any number of a sample's rows may go to a member, so that samples which differ run one by one.
         differ = self.draws_noise()
         each_row = component.view(-1, rows_per_sample(len(component), spec.n if differ else 1))
@@ -251,9 +257,8 @@ class Ensemble(Stacked):
                 part = (map_rows(args, pick, spec.batch_dim), map_rows(kwargs, pick, spec.batch_dim))
                 place = (("sample", s), len(rows) if examples else None)
                 outputs.append(self._run(int(k), *part, _inner(spec, [s], rows), place))
-        back = torch.cat(order).argsort()
-        joined = join_rows(outputs, spec.batch_dim)
-        return map_rows(joined, lambda t: t.index_select(spec.batch_dim, back.to(t.device)), spec.batch_dim)
+        places = torch.cat(order).argsort()
+        return join_rows(outputs, spec.batch_dim, rows=[len(part) for part in order], places=places)
 
     def member_module(self, k: int) -> nn.Module:
         """A copy of member k on its own."""

@@ -145,7 +145,7 @@ class BilinearLayer(WrappedLayer):
         """See `WrappedLayer`."""
         rows = [t.unsqueeze(0) if t.dim() == 1 else t for t in (input1, input2)]
         op = _Pairs(input1.shape[-1], self.template.out_features, rows[1])  # pyright: ignore[reportArgumentType]
-        bias = None if self.bias is None else "bias"
+        bias = "bias" if "bias" in self.names else None
         y = self.product(rows[0], "weight", bias, spec, op, self.rows_axis(input1, spec))
         return y.squeeze(0) if input1.dim() == 1 else y
 

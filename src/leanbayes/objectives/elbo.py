@@ -14,6 +14,7 @@ from leanbayes._components import every_component, mixture_parts, per_row
 from leanbayes._inputs import call, check_no_nan, output_tensor, rows
 from leanbayes._kl import kl
 from leanbayes._owners import owners, settled
+from leanbayes._rows import example_axes, examples_first
 from leanbayes._sampling import Sampling, Stream, current_frame, current_sampling, fold, one_pass
 from leanbayes.objectives.likelihoods import Categorical, Likelihood
 from leanbayes.objectives.steps import StepCounter, stop_looking
@@ -90,7 +91,7 @@ class ELBO(nn.Module):
             raise TypeError(
                 "ELBO needs dataset_size, the number of training examples over all ranks: ELBO(model, 50_000)"
             )
-        if isinstance(dataset_size, bool) or int(dataset_size) != dataset_size or dataset_size < 1:
+        if not _is_count(dataset_size):
             raise ValueError(f"dataset_size is a positive number of examples, not {dataset_size!r}")
         if components not in ("average", "mixture"):
             raise ValueError(f"components is 'average' or 'mixture', not {components!r}")
@@ -124,20 +125,22 @@ class ELBO(nn.Module):
             x: A tensor ``[B, ...]``, a mapping of tensors (passed by keyword) or a tuple (by position).
             y: Targets ``[B, ...]``.
             weights: How often each example counts, ``[B]``.
-            mask: Which target elements count, shaped as y.
+            mask: Which target elements count, one entry for each: shaped as y, without the class axis where y holds
+                probabilities.
         """
         state = current_sampling()
         batch_dim = state.batch_dim
         batch = rows(x, batch_dim)
-        if batch_dim and y.dim() > batch_dim:
-            y = y.movedim(batch_dim, 0)
-            mask = None if mask is None else mask.movedim(batch_dim, 0)
+        # Of outputs that have so many entries on two axes, the targets say which is that of the examples.
+        axis = next(iter(example_axes([y.shape], [batch], batch_dim)), 0)
+        y = examples_first(y, batch, batch_dim)
+        mask = None if mask is None else examples_first(mask, batch, batch_dim)
         self._check_sizes(y, batch)
-        passed = self._run_checked(x, y, state, batch)
+        passed = self._run_checked(x, y, state, batch, axis)
         outputs = passed.outputs
         scores = self.likelihood.per_example(self.likelihood.training_score(outputs, y), mask)  # [S, B]
         if weights is not None:
-            weights = weights.to(scores.dtype)
+            weights = _checked_weights(weights, batch).to(scores.dtype)
         if self.components == "mixture":
             per_example = math.log(scores.shape[0]) - torch.logsumexp(scores, 0)
         else:
@@ -178,31 +181,32 @@ class ELBO(nn.Module):
             return state.replace(n=samples, assigned=per_row(parts, samples * batch, like, state))
         return every_component(parts, samples, like, state)
 
-    def _run(self, x: Any, state: Sampling, batch: int) -> _Passed:
+    def _run(self, x: Any, state: Sampling, batch: int, axis: int) -> _Passed:
         with settled(self.model):
             spec = self._layout(_apart_from_other_ranks(state), batch)
             with one_pass(spec, spec.n * batch, self.model):
                 output = output_tensor(call(self.model, fold(x, spec.n, state.batch_dim)))
                 frame = current_frame()
                 divergence = kl(self.model, self.mixture)
-        outputs = _split_rows(output, spec.n, batch, state.batch_dim)
+        output = examples_first(output, spec.n * batch, state.batch_dim, known=axis)
+        outputs = _split_rows(output, spec.n, batch)
         return _Passed(outputs, divergence, [] if frame is None else frame.choices)
 
-    def _run_checked(self, x: Any, y: Tensor, state: Sampling, batch: int) -> _Passed:
+    def _run_checked(self, x: Any, y: Tensor, state: Sampling, batch: int, axis: int) -> _Passed:
         """Run the model; bad values are reported before they can move its statistics."""
         # Looking at values stops a GPU's queue, so there it is done on the first step alone; compiled code never looks.
         if torch.compiler.is_compiling() or (y.device.type != "cpu" and self._seen is not None):
-            passed = self._run(x, state, batch)
+            passed = self._run(x, state, batch, axis)
             self._check_outputs_known(passed.outputs)
             return passed
         stop_looking()
         check_no_nan(x)
         if self._seen is not None and self._seen[0] == y.shape[1:]:
             self.likelihood.check(torch.empty((1, batch, *self._seen[1]), device="meta"), y)
-            return self._run(x, state, batch)
+            return self._run(x, state, batch, axis)
         # What fits the labels is known only once the model has run: keep what a failing run would change.
         kept = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-        passed = self._run(x, state, batch)
+        passed = self._run(x, state, batch, axis)
         try:
             self.likelihood.check(passed.outputs, y)
             lacking = self.likelihood.lacks_outputs(passed.outputs)
@@ -228,6 +232,8 @@ class ELBO(nn.Module):
             )
 
     def _check_sizes(self, y: Tensor, batch: int) -> None:
+        if batch == 0:
+            raise ValueError("the batch has no examples; leave it out, as its mean is not a number")
         if y.shape[:1] != (batch,):
             raise ValueError(f"the input has {batch} examples, but the targets have shape {tuple(y.shape)}")
         total = batch * _world_size()
@@ -287,6 +293,20 @@ def _choice_gradient(choices: list[Tensor], scores: Tensor) -> Tensor:
     return total
 
 
+def _is_count(value: Any) -> bool:
+    """Whether it is a whole number from 1, of whatever type."""
+    if isinstance(value, (bool, str)) or not math.isfinite(value):
+        return False
+    return int(value) == value and value >= 1
+
+
+def _checked_weights(weights: Tensor, batch: int) -> Tensor:
+    """Weights of the examples, in a shape that cannot spread over other examples."""
+    if weights.shape != (batch,):
+        raise ValueError(f"weights of shape {tuple(weights.shape)} do not fit {batch} examples; give one for each")
+    return weights
+
+
 def _refresh_weight(module: ELBO, incompatible: Any) -> None:
     module._count = int(module.step)
     module._set_weight()
@@ -311,10 +331,8 @@ def _apart_from_other_ranks(state: Sampling) -> Sampling:
     return state.replace(stream=Stream(seed if compiling else int(seed)))
 
 
-def _split_rows(output: Tensor, n: int, batch: int, batch_dim: int) -> Tensor:
-    """``[n * B, ...]``, or the rows on `batch_dim`, as ``[n, B, ...]``."""
-    if batch_dim and output.dim() > batch_dim and output.shape[batch_dim] == n * batch:
-        output = output.movedim(batch_dim, 0)
+def _split_rows(output: Tensor, n: int, batch: int) -> Tensor:
+    """``[n * B, ...]`` as ``[n, B, ...]``."""
     if output.dim() == 0 or output.shape[0] != n * batch:
         raise ValueError(
             f"the model returned {tuple(output.shape)} for {n} folded samples of {batch} examples; expected "

@@ -51,6 +51,11 @@ class Likelihood(nn.Module, ABC):
     def per_example(self, elements: Tensor, mask: Tensor | None = None) -> Tensor:
         """Sum over the target elements of each example: ``[S, B]``."""
         if mask is not None:
+            if mask.shape != elements.shape[1:]:
+                raise ValueError(
+                    f"a mask of shape {tuple(mask.shape)} does not fit target elements of shape "
+                    f"{tuple(elements.shape[1:])}; give it one entry for each"
+                )
             elements = elements * mask.to(elements.dtype)
         return elements.flatten(2).sum(-1) if elements.dim() > 2 else elements
 

@@ -30,6 +30,8 @@ class LearnedChoice(torch.autograd.Function):
         n: Number of samples that the rows belong to, samples outermost; 1 where the first part is not added.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(drawn: Tensor, copies: Tensor, log_probs: Tensor, index: Tensor, n: int) -> Tensor:  # pyright: ignore
         """See the class."""
