@@ -7,8 +7,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import leanbayes as lb
 from leanbayes.training import TrainConfig, fit, fit_many
-from leanbayes.training.engine import _Parts, _Training
+from leanbayes.training.engine import _Training
 from leanbayes.training.holdout import divide, divide_examples, held_out_count, join
+from leanbayes.training.parts import Parts
 from tests.training.problems import assert_same, config, data, network, weights, without_times
 
 STOPPING = {"hold_out": "auto", "patience": "auto", "restore_best": "auto"}
@@ -130,11 +131,11 @@ def test_a_refit_is_a_training_on_all_rows_for_the_steps_of_the_best_epoch():
     steps = history.best["step"]
     assert history.refit.last["step"] == steps
     # By hand: the joined rows in the order of each epoch, with the learning rates of the first training.
-    parts = _Parts.of((x, y), settings).joined()
+    parts = Parts.of((x, y), settings).joined()
     byhand = network()
     optimizer = torch.optim.SGD(byhand.parameters(), lr=0.01, momentum=0.9)
     source = _Training(
-        *(lb.training.runtime.make_runtime(settings), network(), _Parts(parts, None), config(batch_size=24), None),
+        *(lb.training.runtime.make_runtime(settings), network(), Parts(parts, None), config(batch_size=24), None),
         *(None, None, (), None),
     ).train
     batches = [batch for epoch in range(6) for batch in source.begin(epoch)][:steps]

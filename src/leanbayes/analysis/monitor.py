@@ -9,7 +9,7 @@ from torch import Tensor
 from leanbayes.analysis._data import check_labelled
 from leanbayes.analysis._layers import Which, noisy_layers
 from leanbayes.analysis.phase import phases
-from leanbayes.training.engine import EpochEnd
+from leanbayes.training.callbacks import EpochEnd
 
 
 class PhaseMonitor:

@@ -17,7 +17,7 @@ from leanbayes._summary import _table
 from leanbayes.analysis._data import check_count, on_device, pairs
 from leanbayes.analysis._layers import Which, noisy_layers, shown
 from leanbayes.objectives.elbo import ELBO
-from leanbayes.training.engine import EpochEnd
+from leanbayes.training.callbacks import EpochEnd
 from leanbayes.training.seeds import derive
 
 

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from leanbayes.nn.side_by_side import SideBySide
 from leanbayes.training.alternate import Alternate
+from leanbayes.training.callbacks import EpochEnd
 from leanbayes.training.config import TrainConfig
-from leanbayes.training.engine import EpochEnd, fit
+from leanbayes.training.engine import fit
 from leanbayes.training.errors import OutputError, TrainingInterrupted
 from leanbayes.training.history import History
 from leanbayes.training.many import fit_many

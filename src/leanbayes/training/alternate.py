@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from leanbayes.convert import param_groups
-from leanbayes.training.engine import EpochEnd
+from leanbayes.training.callbacks import EpochEnd
 
 
 class Alternate:

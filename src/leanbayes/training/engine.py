@@ -12,32 +12,33 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from filelock import BaseFileLock
 from torch import nn
 
-from leanbayes.objectives.elbo import ELBO
 from leanbayes.objectives.likelihoods import Likelihood
+from leanbayes.training.callbacks import Callback, EpochEnd
 from leanbayes.training.checkpoints import FORMAT, check_fits
 from leanbayes.training.config import TrainConfig
 from leanbayes.training.data import (
     Augment,
     Batch,
-    Place,
-    Source,
-    TensorSource,
-    as_tensors,
-    check_examples,
-    make_source,
-    split_data,
 )
 from leanbayes.training.errors import OutputError, TrainingInterrupted
 from leanbayes.training.evaluate import evaluate
 from leanbayes.training.execution import Tf32Products, choose_execution
-from leanbayes.training.files import BEST, LAST, REFIT, START, claim, prepare_folder, read_state, write_state
+from leanbayes.training.files import LAST, REFIT, claim, prepare_folder, read_state, write_state
 from leanbayes.training.history import History
-from leanbayes.training.holdout import divide_examples, join
+from leanbayes.training.kept_weights import KeptWeights
 from leanbayes.training.logs import Logs
+from leanbayes.training.parts import (
+    Parts,
+    check_held_out,
+    check_targets,
+    make_elbo,
+    make_sources,
+    steps_per_epoch,
+    watches,
+)
 from leanbayes.training.progress import ProgressBar
 from leanbayes.training.runtime import Runtime, make_runtime
 from leanbayes.training.schedules import kl_weight, learning_rate
@@ -47,26 +48,6 @@ from leanbayes.training.steps import Stepper, grouped
 _BY_CALLBACK = "a callback ended it"
 # Evaluations without a better value that "auto" waits for.
 _PATIENCE = 10
-
-
-@dataclass(frozen=True)
-class EpochEnd:
-    """What a callback is given after each epoch.
-
-    Attributes:
-        model: The model in training.
-        record: The epoch's record, the last of the history.
-        history: All records so far.
-        elbo: The objective in training, with the KL weight of the step.
-    """
-
-    model: nn.Module
-    record: dict[str, Any]
-    history: History
-    elbo: ELBO | None = None
-
-
-Callback = Callable[[EpochEnd], Any]
 
 
 def fit(
@@ -134,7 +115,7 @@ def fit(
     if not isinstance(config, TrainConfig):
         raise TypeError(f"config takes a TrainConfig, not {type(config).__name__}")
     runtime = make_runtime(config, fabric)
-    parts = _Parts.of(data, config)
+    parts = Parts.of(data, config)
     training = _Training(runtime, model, parts, config, out, likelihood, augment, tuple(callbacks), identity)
     history = _train(training, resume, progress)
     if config.refit:
@@ -154,37 +135,6 @@ def _train(training: _Training, resume: bool, progress: bool | None) -> History:
 
 
 @dataclass(frozen=True)
-class _Parts:
-    """Training and validation data, the latter held out of the former where none was given."""
-
-    train: Any
-    valid: Any
-
-    @classmethod
-    def of(cls, data: Any, config: TrainConfig) -> _Parts:
-        train, valid = split_data(data)
-        if valid is not None or config.hold_out == 0:
-            return cls(train, valid)
-        examples = as_tensors(train)
-        if examples is None:
-            if config.hold_out != "auto" and train is not None:
-                raise ValueError(
-                    f"hold_out={config.hold_out!r} takes rows of data in memory, not of a {type(train).__name__}; pass "
-                    "validation data instead: {'train': ..., 'valid': ...}"
-                )
-            return cls(train, None)
-        check_examples(*examples)
-        return cls(*divide_examples(examples, config.hold_out, config.seed))
-
-    def joined(self) -> Any:
-        """All rows together."""
-        train, valid = as_tensors(self.train), as_tensors(self.valid)
-        if train is None or valid is None:
-            raise ValueError("refit=True joins the rows for training and validation, and takes tensors, not loaders")
-        return join(train, valid)
-
-
-@dataclass(frozen=True)
 class _Pace:
     """Steps of a training, and the factors of its learning rate and the KL weights, as an earlier one had them."""
 
@@ -193,10 +143,10 @@ class _Pace:
     kl_at: Callable[[int], float]
 
 
-def _refitting(first: _Training, model: nn.Module, parts: _Parts, augment: Augment | None) -> _Training:
+def _refitting(first: _Training, model: nn.Module, parts: Parts, augment: Augment | None) -> _Training:
     """The same training from the start, on all rows, for the steps of the best epoch."""
     steps, noise = first.history.best["step"], first.fitted_to_held_out()
-    first.load_start()
+    first.kept.load_start()
     first.elbo.load_state_dict(noise, strict=False)
     data = parts.joined()
     config = replace(first.config, refit=False, hold_out=0, patience=None, restore_best=False)
@@ -204,7 +154,7 @@ def _refitting(first: _Training, model: nn.Module, parts: _Parts, augment: Augme
     return _Training(
         make_runtime(config),
         model,
-        _Parts(data, None),
+        Parts(data, None),
         config,
         None if first.folder is None else first.folder / REFIT,
         first.elbo.likelihood,
@@ -222,7 +172,7 @@ class _Training:
         self,
         runtime: Runtime,
         model: nn.Module,
-        parts: _Parts,
+        parts: Parts,
         config: TrainConfig,
         out: str | os.PathLike[str] | None,
         likelihood: Likelihood | None,
@@ -239,32 +189,32 @@ class _Training:
         self.logs: Logs | None = None
         self.bar: ProgressBar | None = None
         self.lock: BaseFileLock | None = None
-        self.train, self.valid = _sources(parts, config, runtime, augment)
+        self.train, self.valid = make_sources(parts, config, runtime, augment)
         held_out = self.valid is not None
         self.patience = (_PATIENCE if held_out else None) if config.patience == "auto" else config.patience
         self.restore_best = held_out if config.restore_best == "auto" else bool(config.restore_best)
-        self.steps_per_epoch = _steps_per_epoch(self.train, config)
+        self.steps_per_epoch = steps_per_epoch(self.train, config)
         rate, kl_at = (schedule(config, self.steps_per_epoch or 0) for schedule in (learning_rate, kl_weight))
         self.limit = math.inf if pace is None else pace.steps
         if pace is not None:
             rate, kl_at = pace.rate, pace.kl_at
-        self.elbo = _make_elbo(model, self.train, config, likelihood, kl_at(0))
+        self.elbo = make_elbo(model, self.train, config, likelihood, kl_at(0))
         if pace is None:
-            _check_held_out(self.elbo.likelihood, self.valid, config)
+            check_held_out(self.elbo.likelihood, self.valid, config)
         if out is not None:
-            self._on_first(lambda: prepare_folder(out))
+            self.runtime.on_first(lambda: prepare_folder(out))
             self.folder = Path(out)
         execution = choose_execution(config, runtime.device, runtime.world, self.elbo, self.train.examples)
         self._precision = Tf32Products() if execution.precision == "tf32" else nullcontext()
         runtime.setup(self.elbo, execution)
-        check = partial(_check_targets, self.elbo.likelihood, (self.train, self.valid))
+        check = partial(check_targets, self.elbo.likelihood, (self.train, self.valid))
         self.steps = Stepper(runtime, self.elbo, config, rate=rate, kl_at=kl_at, check=check, execution=execution)
+        wanted = self.restore_best or config.refit
+        self.kept = KeptWeights(runtime, self.steps.optimizer, self.folder, wanted)
         self.history = History(monitor=config.monitor, min_delta=config.min_delta)
         self.epoch = self.batch = 0
         self.elapsed = 0.0
         self.saved_step: int | None = None
-        self.best_weights: dict[str, Any] | None = None
-        self.start_weights: dict[str, Any] | None = None
         self._random: dict[str, Any] | None = None
         self._generators = GlobalGenerators(runtime.device)
         self._started = False
@@ -277,7 +227,7 @@ class _Training:
         self._precision.__enter__()
         self._started = True
         if self.folder is not None:
-            self._on_first(self._claim)
+            self.runtime.on_first(self._claim)
         last = None if self.folder is None else self.folder / LAST
         exists = self.runtime.from_first(last is not None and last.exists())
         if exists and not resume:
@@ -291,7 +241,7 @@ class _Training:
             seed, rank = self.config.seed, self.runtime.rank
             seed_all(seed if self.runtime.world == 1 else derive(seed, "rank", rank), self.runtime.device)
             if self.config.refit:
-                self._keep_start()
+                self.kept.keep_start()
         first = self.runtime.rank == 0
         folder = self.folder if first else None
         self.logs = Logs(folder, tensorboard=self.config.tensorboard, size=size, step=self.steps.count)
@@ -312,7 +262,7 @@ class _Training:
         if self.folder is not None and self.saved_step != self.steps.count:
             self._save()
         if self.restore_best or self.config.refit:
-            self._restore_best()
+            self.kept.restore_best(self.history)
         return self.history
 
     def close(self) -> None:
@@ -414,10 +364,10 @@ class _Training:
         self.bar.step(self.steps.count)
         self.bar.show(self.epoch + 1, record)
         self._call_back(record)
-        if evaluated or (self.valid is None and _watches(self.config)):
+        if evaluated or (self.valid is None and watches(self.config)):
             self._check_monitored(record)
         if self.history.best is record:
-            self._keep_best(record)
+            self.kept.keep_best(record)
         if self.folder is not None and (self._over() or self.epoch % self.config.checkpoint_every == 0):
             self._save()
 
@@ -473,7 +423,7 @@ class _Training:
             "optimizer": optimizer,
         }
         self.logs.flush()
-        self._on_first(lambda: write_state(path, state))
+        self.runtime.on_first(lambda: write_state(path, state))
         self.saved_step = self.steps.count
 
     def _load(self, state: dict[str, Any], path: Path) -> int:
@@ -501,137 +451,9 @@ class _Training:
         self.saved_step = self.steps.count
         return state["log_size"]
 
-    def _keep_best(self, record: dict[str, Any]) -> None:
-        if self.folder is not None:
-            path = self.folder / BEST
-            model, _ = self.runtime.states(self.steps.optimizer)
-            self._on_first(lambda: write_state(path, {"format": FORMAT, "record": record, "model": model}))
-        elif self.restore_best or self.config.refit:
-            self.best_weights = self._weights()
-
-    def _restore_best(self) -> None:
-        weights = self.best_weights
-        if self.folder is not None and (self.folder / BEST).exists():
-            best = read_state(self.folder / BEST)
-            if best["record"]["epoch"] != self.history.best["epoch"]:
-                raise OutputError(
-                    f"{self.folder / BEST} has the weights of epoch {best['record']['epoch']}, but by "
-                    f"{self.config.monitor} epoch {self.history.best['epoch']} is best; resume with the monitor and "
-                    "min_delta of before"
-                )
-            weights = best["model"]
-        if weights is not None:
-            self.runtime.load_states(None, weights, {})
-
-    def _keep_start(self) -> None:
-        self.start_weights = self._weights()
-        if self.folder is not None:
-            path, model = self.folder / START, self.start_weights
-            self._on_first(lambda: write_state(path, {"format": FORMAT, "model": model}))
-
-    def load_start(self) -> None:
-        """Bring back the weights from before the first step; a run that was resumed has them in its folder."""
-        weights = self.start_weights
-        if weights is None:
-            path = None if self.folder is None else self.folder / START
-            if path is None or not path.exists():
-                raise OutputError(f"the run in {self.folder} was started without refit=True; choose another folder")
-            weights = read_state(path)["model"]
-        self.runtime.load_states(None, weights, {})
-
     def fitted_to_held_out(self) -> dict[str, Any]:
         """What the likelihood has fitted to the validation data, by its names in the objective's state."""
         if not self.elbo.likelihood.fits_held_out:
             return {}
         names = {f"likelihood.{name}" for name, _ in self.elbo.likelihood.named_buffers()}
         return {name: value.clone() for name, value in self.elbo.state_dict().items() if name in names}
-
-    def _weights(self) -> dict[str, Any]:
-        model, _ = self.runtime.states(self.steps.optimizer)
-        return {key: value.detach().cpu().clone() for key, value in model.items()}
-
-    def _on_first(self, action: Callable[[], Any]) -> None:
-        """Do something in the first process; all processes learn of a failure."""
-        if self.runtime.world == 1:
-            action()
-            return
-        problem = None
-        if self.runtime.rank == 0:
-            try:
-                action()
-            except OutputError as error:
-                problem = str(error)
-        problem = self.runtime.from_first(problem)
-        if problem is not None:
-            raise OutputError(problem)
-
-
-def _sources(
-    parts: _Parts, config: TrainConfig, runtime: Runtime, augment: Augment | None
-) -> tuple[Source, Source | None]:
-    valid = parts.valid
-    place = Place(runtime.device, runtime.rank, runtime.world)
-    source = make_source(
-        parts.train,
-        place,
-        batch_size=config.batch_size,
-        seed=config.seed,
-        training=True,
-        drop_last=config.drop_last,
-        augment=augment,
-    )
-    if valid is None:
-        watching = _watches(config)
-        if watching and config.monitor.startswith("valid"):
-            raise ValueError(f"{watching} watches {config.monitor}, which needs validation data: data.valid")
-        return source, None
-    return source, make_source(valid, place, batch_size=config.batch_size, seed=config.seed, training=False)
-
-
-def _watches(config: TrainConfig) -> str | None:
-    """The setting that needs the value of `monitor`, None where none does."""
-    if config.patience not in (None, "auto"):
-        return "patience"
-    return "restore_best" if config.restore_best is True else "refit" if config.refit else None
-
-
-def _check_held_out(likelihood: Likelihood, valid: Source | None, config: TrainConfig) -> None:
-    if likelihood.fits_held_out and valid is None:
-        raise ValueError(
-            f"{type(likelihood).__name__}(held_out=True) is fitted to validation data, and there is none; pass some, "
-            "or 20 rows or more with hold_out='auto', or leave held_out out"
-        )
-
-
-def _check_targets(likelihood: Likelihood, sources: Iterable[Source | None], output_shape: torch.Size) -> None:
-    """Look at all targets once, now that the outputs' shape is known; a GPU checks no later batch."""
-    for source in sources:
-        if isinstance(source, TensorSource):
-            outputs = torch.empty((1, source.y.shape[0], *output_shape), device="meta")
-            likelihood.check(outputs, source.y)
-
-
-def _steps_per_epoch(source: Source, config: TrainConfig) -> int | None:
-    if source.batches is not None:
-        return -(-source.batches // config.accumulate)
-    if config.schedule != "constant" or config.warmup or config.anneal:
-        raise ValueError("schedule, warmup and anneal need to know the length of an epoch; give data that has a len()")
-    return None
-
-
-def _make_elbo(
-    model: nn.Module, train: Source, config: TrainConfig, likelihood: Likelihood | None, weight: float
-) -> ELBO:
-    size = train.examples if config.dataset_size is None else config.dataset_size
-    if size is None:
-        raise ValueError("the data does not say how many examples it has; set TrainConfig(dataset_size=...)")
-    return ELBO(
-        model,
-        size,
-        likelihood,
-        kl_weight=weight,
-        components=config.components,  # pyright: ignore[reportArgumentType]
-        tile=config.tile,
-        samples=config.samples,
-        mixture=config.mixture,  # pyright: ignore[reportArgumentType]
-    )

@@ -15,9 +15,10 @@ from leanbayes.nn._replica import replica
 from leanbayes.nn._stacked import Stacked
 from leanbayes.nn.side_by_side import SideBySide
 from leanbayes.objectives.likelihoods import Categorical, Likelihood
+from leanbayes.training.callbacks import Callback
 from leanbayes.training.config import TrainConfig
 from leanbayes.training.data import as_tensors
-from leanbayes.training.engine import Callback, fit
+from leanbayes.training.engine import fit
 from leanbayes.training.history import History
 
 

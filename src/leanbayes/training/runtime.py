@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -16,6 +17,7 @@ from leanbayes.compiling import compiled, is_compile_error
 from leanbayes.objectives.elbo import ELBO, Terms
 from leanbayes.training.config import TrainConfig
 from leanbayes.training.data import Batch
+from leanbayes.training.errors import OutputError
 from leanbayes.training.execution import Execution
 
 _LOG = logging.getLogger("leanbayes")
@@ -77,6 +79,21 @@ class Runtime(ABC):
     def from_first(self, value: Any) -> Any:
         """The first process's value."""
         return value
+
+    def on_first(self, action: Callable[[], Any]) -> None:
+        """Do something in the first process; all processes learn of a failure."""
+        if self.world == 1:
+            action()
+            return
+        problem = None
+        if self.rank == 0:
+            try:
+                action()
+            except OutputError as error:
+                problem = str(error)
+        problem = self.from_first(problem)
+        if problem is not None:
+            raise OutputError(problem)
 
     def states(self, optimizer: Optimizer) -> tuple[dict[str, Any], dict[str, Any]]:
         """Whole states of the objective and the optimiser."""
