@@ -86,7 +86,7 @@ def measure(run: Run) -> Outcome:
                 rows.append(Row(f"{_SETS[name].title}: {title}", text, value, found[f"{name}-{method}"][metric]))
     gains = {method: {name: _gain(found, name, method) for name in there} for method in _COLOURS}
     figure = {"titles": {name: _SETS[name].title for name in there}, "gains": gains}
-    return Outcome(rows, _checks(gains), figure, _notes(run, there, found))
+    return Outcome(rows, _checks(gains), figure, [*_notes(run, there, found), *_why_below(gains)])
 
 
 def _is_there(run: Run, name: str) -> bool:
@@ -215,6 +215,26 @@ def _gain(found: Mapping[str, Any], name: str, method: str) -> dict[str, float]:
     differences = [one - other for one, other in pairs]
     error = stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
     return {"mean": fmean(differences), "error": error}
+
+
+def _why_below(gains: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
+    """Where patched norms lose to dropout: how norms without patches do there."""
+
+    def below(method: str, name: str) -> bool:
+        return gains[method][name]["mean"] < -gains[method][name]["error"]
+
+    lost = [name for name in gains["emp"] if below("emp", name) and below("ecmp", name)]
+    if not lost:
+        return []
+    tables = (
+        f"{_SETS[name].title}: " + ", ".join(f"{_METHODS[m]} {gains[m][name]['mean']:.3f}" for m in _COLOURS)
+        for name in lost
+    )
+    alike = sum(below("vanilla", name) for name in lost)
+    return [
+        f"on {len(lost)} tables both patched networks are below dropout in log density; on {alike} of these one "
+        f"network with norms and no patches is, too ({'; '.join(tables)})"
+    ]
 
 
 def _checks(gains: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[Check]:
