@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 import leanbayes as lb
 from leanbayes import noise
-from leanbayes._owners import owners, sorted_owners
+from leanbayes._owners import derived, note_move, owners, sorted_owners
 from leanbayes._sampling import Sampling, current_sampling, one_pass, own_frame
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors import mean_field
@@ -443,3 +443,17 @@ def test_a_step_before_the_backward_pass_is_an_error():
         model[0].weight.posterior.raw_std += 1
     with pytest.raises(RuntimeError, match="backward"):
         terms.kl.backward()
+
+
+def test_what_is_derived_may_be_cleared_by_another_thread_at_any_time():
+    model = lb.bayesianize(network(), lb.MeanField())
+
+    def make():
+        note_move()  # as if another thread had moved a model, and asked for this one's owners
+        owners(model, "kl_terms")
+        return [1]
+
+    assert derived(model, "something", make) == [1]
+    assert derived(model, "something", lambda: [2]) == [1]
+    note_move()
+    assert derived(model, "something", lambda: [2]) == [2]

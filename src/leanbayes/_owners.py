@@ -111,9 +111,10 @@ def derived(model: nn.Module, name: Any, make: Callable[[], T]) -> T:
     if torch.compiler.is_compiling():
         return make()
     census = _census(model)
-    if name not in census.derived:
-        census.derived[name] = make()
-    return census.derived[name]
+    known = census.derived.get(name, _nobody)
+    if known is _nobody:  # another thread may clear all of it at any time
+        known = census.derived[name] = make()
+    return known
 
 
 def sorted_owners(model: nn.Module, offer: str, key: Callable[[Any], Any]) -> dict[Any, list[Any]]:
