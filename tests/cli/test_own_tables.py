@@ -78,13 +78,21 @@ def test_the_recommended_method_is_taken(customers, capsys):
         capsys.readouterr()
         assert main([command[0], str(customers / "out"), *map(str, command[1:]), "--samples", "2"]) == 0
         shown = "".join(capsys.readouterr())
-        assert "which the report recommends; --method takes another: " in shown
+        assert "recommends" in shown and "; choose another with --method: " in shown
     assert main(["summary", str(customers / "out"), "--method", "rank1"]) == 0
     assert "Rank1" in capsys.readouterr().out
     assert "did you mean rank1?" in failure(capsys, "evaluate", customers / "out", "--method", "rank2")
     text = failure(capsys, "evaluate", customers / "out" / "rank1" / "seed0", "--method", "rank1")
     assert "--method chooses one of the methods of a comparison" in text
     assert "holds no trained model" in failure(capsys, "summary", customers)
+
+
+def test_no_method_is_said_to_be_recommended_where_none_is(tmp_path, capsys):
+    path = write(tmp_path / "few.csv", list(lines(30)))
+    words = ["compare", str(path), *SMALL, "--method", "plain", "rank1", "--out", str(tmp_path / "out")]
+    assert main(words) == 0 and "No answer yet: 6 test examples" in capsys.readouterr().out
+    notes = answer(capsys, "evaluate", tmp_path / "out", "--samples", "2")["notes"]
+    assert notes[0].startswith("this is the plain network; the report recommends no method yet; choose another")
 
 
 def test_a_file_that_is_gone_is_asked_for(customers, tmp_path, capsys):

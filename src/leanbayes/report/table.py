@@ -23,7 +23,13 @@ def columns(comparison: Comparison) -> list[Measure]:
 def comparison_table(comparison: Comparison) -> Markup:
     """The table, with a button in each heading that sorts; scripts make it work."""
     shown = columns(comparison)
-    best = {measure.key: best_value(measure, comparison.having(measure.key)) for measure in shown}
+    # A figure that a guess would get is not the best of anything.
+    best = {
+        measure.key: best_value(measure, comparison.having(measure.key))
+        if any(comparison.chance(entry, measure.key) is None for entry in comparison.having(measure.key))
+        else None
+        for measure in shown
+    }
     head = [_heading("method", "Method", "ascending", "text"), *(_measure_heading(measure) for measure in shown)]
     rows = [_row(comparison, entry, shown, best) for entry in comparison.entries]
     table = tag(
