@@ -56,6 +56,8 @@ def command_with(words: list[str], fixes: dict[str, Any]) -> str:
     Example:
         >>> command_with(["compare", "a.csv", "--drop", "b", "--json"], {"drop": ["b", "my id"], "missing": "impute"})
         "leanbayes compare a.csv --json --drop b 'my id' --missing impute"
+        >>> command_with(["compare", "a.csv"], {"na": ["-inf", "inf"]})
+        'leanbayes compare a.csv --na=-inf --na=inf'
     """
     kept: list[str] = []
     skipping = False
@@ -65,7 +67,14 @@ def command_with(words: list[str], fixes: dict[str, Any]) -> str:
         if not skipping:
             kept.append(word)
     for name, value in fixes.items():
-        kept += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
+        if name == "header":
+            kept.append("--no-header")
+            continue
+        flag, values = f"--{name.replace('_', '-')}", list(map(str, value if isinstance(value, list) else [value]))
+        if any(text.startswith("-") for text in values):
+            kept += [f"{flag}={text}" for text in values]  # else each would be taken for a flag
+        else:
+            kept += [flag, *values]
     return shlex.join(["leanbayes", *kept])
 
 

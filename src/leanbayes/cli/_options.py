@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from leanbayes.cli._errors import UsageError
+from leanbayes.cli._errors import UsageError, spelled
 
 PRESET_NAMES = (
     "plain",
@@ -95,6 +95,17 @@ def find_preset(name: str) -> Any:
     return own_preset(name)
 
 
+class Several(argparse.Action):
+    """Values of a flag that may be given again, as those must that begin with a dash: ``--drop=-a --drop=-b``."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
+        """Adds to what was given before, and replaces a default."""
+        before = getattr(namespace, self.dest, None)
+        setattr(namespace, self.dest, [*([] if before is self.default else before or []), *values])
+
+
 def add_data(parser: argparse.ArgumentParser) -> None:
     """The data set and how its files are read."""
     parser.add_argument(
@@ -108,18 +119,28 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--target", help="a table's column to predict (default: one named so, else the last)")
     group.add_argument("--task", choices=("classification", "binary", "regression"), help="what the target is")
     group.add_argument(
-        "--categories", nargs="+", metavar="COLUMN", help="columns to use as categories, also of numbers"
+        "--categories",
+        nargs="+",
+        action=Several,
+        metavar="COLUMN",
+        help="columns to use as categories, also of numbers",
     )
     group.add_argument(
-        "--numbers", nargs="+", metavar="COLUMN", help="columns to use as numbers, also if they look like ids"
+        "--numbers",
+        nargs="+",
+        action=Several,
+        metavar="COLUMN",
+        help="columns to use as numbers, also if they look like ids",
     )
-    group.add_argument("--drop", nargs="+", metavar="COLUMN", help="columns of a table to leave out")
+    group.add_argument("--drop", nargs="+", action=Several, metavar="COLUMN", help="columns of a table to leave out")
     group.add_argument(
         "--missing",
         choices=("impute", "mean", "drop", "error"),
         help="missing values: fill in the mean and flag them, only fill, drop the rows, or stop (default: impute)",
     )
-    group.add_argument("--na", nargs="+", metavar="TEXT", help="more texts that stand for a missing value")
+    group.add_argument(
+        "--na", nargs="+", action=Several, metavar="TEXT", help="more texts that stand for a missing value"
+    )
     group.add_argument("--no-header", dest="header", action="store_false", default=None, help="the CSV has no names")
     group.add_argument("--separator", help="between the cells of a CSV file (default: found)")
     group.add_argument("--classes", type=count, help="number of classes of an NPZ file")
@@ -190,10 +211,13 @@ def add_common(parser: argparse.ArgumentParser, samples: int | None = 32) -> Non
 
 def load_data(options: argparse.Namespace) -> Any:
     """The data set that the options name."""
+    from dataclasses import replace
+
     from leanbayes.data import load
 
     given = {name: getattr(options, name) for name in _READER_OPTIONS if getattr(options, name, None) is not None}
     dataset = load(options.data, options.root, **given)
+    dataset = replace(dataset, notes=tuple(map(spelled, dataset.notes)))
     if options.limit is not None:
         dataset = dataset.limited(options.limit)
     return dataset.balanced() if getattr(options, "class_weight", None) is not None else dataset
@@ -201,8 +225,21 @@ def load_data(options: argparse.Namespace) -> Any:
 
 def describe(dataset: Any, screen: Any) -> None:
     """Show what was loaded, and what its reader did."""
-    for line in (dataset, *(f"note: {note}" for note in dataset.notes)):
-        screen.print(str(line), markup=False, highlight=False, soft_wrap=True)
+    for line in (_inventory(dataset), *(f"note: {note}" for note in dataset.notes)):
+        screen.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _inventory(dataset: Any) -> str:
+    """A data set on one line."""
+    kind = "regression" if dataset.task == "regression" else f"{len(dataset.class_names)} classes"
+    shape = " x ".join(map(str, dataset.schema.shape))
+    inputs = f"{dataset.inputs} inputs of {shape}"
+    if dataset.inputs == "table":
+        inputs = f"{shape} input{'' if shape == '1' else 's'}"
+    parts = ("training", "validation", "testing")
+    counts = [len(part) for part in (dataset.train, dataset.valid, dataset.test)]
+    rows = ", ".join(f"{count:,} for {part}" for count, part in zip(counts, parts))
+    return f"{dataset.name}: {inputs}, {kind}; {rows}"
 
 
 def budget(options: argparse.Namespace, dataset: Any) -> Any:

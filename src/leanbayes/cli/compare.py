@@ -37,13 +37,12 @@ def run(options: argparse.Namespace) -> int:
     out = shared.output_folder(options, "compare")
     screen = console(options.json)
     device = shared.device_of(options)
-    dataset = shared.load_data(options)
-    from leanbayes.compare import compare
-    from leanbayes.data import load
-
     own = [name for name in options.method if ":" in name]
     names = [*shared.PRESET_NAMES, *own] if "all" in options.method else options.method
     methods = [shared.find_preset(name) for name in dict.fromkeys(names)]
+    dataset = shared.load_data(options)
+    from leanbayes.compare import compare
+    from leanbayes.data import load
 
     def watch(event: str, entry: dict[str, Any]) -> None:
         if event == "start":

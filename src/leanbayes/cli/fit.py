@@ -32,6 +32,7 @@ def run(options: argparse.Namespace) -> int:
     out = shared.output_folder(options, "fit")
     screen = console(options.json)
     device = shared.device_of(options)
+    method = shared.find_preset(options.method)
     dataset = shared.load_data(options)
     from leanbayes.compare import Seen, save_checkpoint, train
     from leanbayes.compare.measure import measure, predict_all
@@ -39,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     from leanbayes.compare.train import choose_augmentation, make_model
 
     shared.describe(dataset, screen)
-    method = shared.find_preset(options.method).suited(dataset.inputs)
+    method = method.suited(dataset.inputs)
     budget = shared.budget(options, dataset)
     config = budget.config(method, options.seeds, device)
     varying = options.heteroscedastic

@@ -26,7 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="INPUT", help="CSV, Parquet, NPZ or TXT file, image or folder of images")
     parser.add_argument("--out", help=f"file to write, ending in {', '.join(_ENDINGS)} (default: CSV on the screen)")
     parser.add_argument(
-        "--keep", nargs="+", metavar="COLUMN", default=[], help="columns of a table to copy, besides its ids"
+        "--keep",
+        nargs="+",
+        action=shared.Several,
+        metavar="COLUMN",
+        default=[],
+        help="columns of a table to copy, besides its ids",
     )
     shared.add_common(parser)
 

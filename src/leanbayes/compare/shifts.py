@@ -62,7 +62,10 @@ def make_evaluation(
         The tensors, the same for every model.
     """
     if not len(dataset.test):
-        raise ValueError(f"{dataset.name} has no test examples to measure on; hold some out (test=0.2)")
+        raise ValueError(
+            f"{dataset.name} has no test examples to measure on, as there are {len(dataset.train):,} for training; "
+            "more are needed"
+        )
     part = dataset.test.spaced(limit)
     notes = () if len(part) == len(dataset.test) else (f"measured on {len(part)} of {len(dataset.test)} test examples",)
     raw, scale = part.tensor(), dataset.normalisation

@@ -19,7 +19,7 @@ from leanbayes.data._dataset import Column, Schema
 from leanbayes.data._encode import encode_columns, infinite_row, listed, short, unseen, wrong_values
 from leanbayes.data._files import PathLike
 from leanbayes.data._npz import read_npz
-from leanbayes.data._roles import Problem, raise_all
+from leanbayes.data._table_errors import Problem, raise_all
 from leanbayes.data._text import encode
 from leanbayes.data.folder import ImageFiles, image_paths
 from leanbayes.data.npz import inputs_of
@@ -223,6 +223,11 @@ def _targets(column: RawColumn, schema: Schema, path: Path) -> Tensor:
         return torch.from_numpy(column.values.astype(np.float64))
     number = {name: position for position, name in enumerate(schema.class_names)}
     texts: list[str | None] = column.texts.tolist()
+    # Spellings that training took for one and the same.
+    lower = {name.lower(): position for name, position in number.items()}
+    if len(lower) == len(number):
+        number = lower | number
+        texts = [text if text in number or text is None else text.lower() for text in texts]
     labels = [number.get(text or "", -1) for text in texts]
     if -1 in labels:
         unknown = texts[labels.index(-1)]
