@@ -194,6 +194,11 @@ def test_no_star_where_even_the_best_is_a_guess():
     assert "★" not in auroc and "★" in fpr95
 
 
+def test_an_entropy_of_zero_is_certain_for_classes_alone(full):
+    regression = render(parse(fake.comparison() | {"task": "regression"}))
+    assert "in nats: 0 is certain." in full and "in nats: the lower, the more certain." in regression
+
+
 @pytest.mark.parametrize(
     ("date", "shown"),
     [("2026-11-08T09:05:26+00:00", "8 November 2026, 09:05 UTC"), ("2026-11-18 10:40", "18 November 2026, 10:40"),

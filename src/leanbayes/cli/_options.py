@@ -233,7 +233,7 @@ def _inventory(dataset: Any) -> str:
     """A data set on one line."""
     kind = "regression" if dataset.task == "regression" else f"{len(dataset.class_names)} classes"
     shape = " x ".join(map(str, dataset.schema.shape))
-    inputs = f"{dataset.inputs} inputs of {shape}"
+    inputs = f"{'series' if dataset.inputs == 'series' else f'{dataset.inputs}s'} of {shape}"
     if dataset.inputs == "table":
         inputs = f"{shape} input{'' if shape == '1' else 's'}"
     parts = ("training", "validation", "testing")

@@ -161,7 +161,7 @@ def _unfamiliar(comparison: Comparison) -> Finding | None:
         )
     reference = plain(comparison)
     against = ""
-    if reference is not None and reference is not entry and reference in having:
+    if reference in having and reference is not entry and not comparison.chance(reference, "auroc"):
         against = f"; {called(reference)} has {measure.write(reference.measures['auroc'].mean)}"
     return Finding(
         question,
