@@ -204,3 +204,11 @@ def test_columns_named_like_flags_can_be_dropped(tmp_path, capsys):
     words = ["fit", tmp_path / "a.csv", *SMALL, "--method", "plain", "--drop=--seeds", "--drop=-h"]
     assert main([*map(str, words), "--out", str(tmp_path / "out")]) == 0
     assert "a.csv: 1 input, regression; 29 for training" in capsys.readouterr().out
+
+
+def test_a_separator_is_one_character(tmp_path, capsys):
+    assert main(["fit", "a.csv", "--separator", ";;"]) == 2
+    assert "must be a single character or 'tab', not ';;'" in capsys.readouterr().err
+    (tmp_path / "a.csv").write_text("x,z\ty\n" + "".join(f"{i},{i % 3}\t{i}.5\n" for i in range(30)))
+    words = ["fit", tmp_path / "a.csv", *SMALL, "--method", "plain", "--out", tmp_path / "out", "--separator", "tab"]
+    assert main(list(map(str, words))) == 0

@@ -68,6 +68,14 @@ def positive(text: str) -> float:
     return value
 
 
+def separator(text: str) -> str:
+    """One character; a tab is hard to type."""
+    found = {"tab": "\t", "\\t": "\t"}.get(text, text)
+    if len(found) != 1:
+        raise argparse.ArgumentTypeError(f"must be a single character or 'tab', not {text!r}")
+    return found
+
+
 def method(text: str) -> str:
     """The name of a preset, or where a method of one's own stands: ``module:attribute``."""
     if text in PRESET_NAMES or ":" in text:
@@ -142,7 +150,9 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         "--na", nargs="+", action=Several, metavar="TEXT", help="more texts that stand for a missing value"
     )
     group.add_argument("--no-header", dest="header", action="store_false", default=None, help="the CSV has no names")
-    group.add_argument("--separator", help="between the cells of a CSV file (default: found)")
+    group.add_argument(
+        "--separator", type=separator, help="between the cells of a CSV file, a character or 'tab' (default: found)"
+    )
     group.add_argument("--classes", type=count, help="number of classes of an NPZ file")
     group.add_argument("--split", type=seed, help="which published split of a UCI set")
     group.add_argument("--size", type=count, help="height and width that a folder's images get (default: 224)")

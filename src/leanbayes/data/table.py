@@ -200,7 +200,7 @@ def _targets(
     where, other = f"the target {goal.name!r} of {path.name}", {"target": "NAME"}
     if task == "regression":
         if not is_number:
-            text = f"{where} holds text ({short(str(names[0]))}), of which there is no regression"
+            text = f"{where} holds text ({short(str(names[0]))}), which no regression predicts"
             problems.append(Problem(text, {"task": "classification"}))
             return np.zeros(len(values)), [], task
         problems += infinite(goal, where)
