@@ -123,40 +123,42 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("data")
     group.add_argument("--root", help="folder of named data sets (default: LEANBAYES_DATA or ~/.cache/leanbayes)")
-    group.add_argument("--download", action="store_true", default=None, help="fetch a public set that is not there")
+    group.add_argument("--download", action="store_true", default=None, help="fetch a public data set that is missing")
     group.add_argument("--target", help="a table's column to predict (default: one named so, else the last)")
-    group.add_argument("--task", choices=("classification", "binary", "regression"), help="what the target is")
+    group.add_argument("--task", choices=("classification", "binary", "regression"), help="kind of target")
     group.add_argument(
         "--categories",
         nargs="+",
         action=Several,
         metavar="COLUMN",
-        help="columns to use as categories, also of numbers",
+        help="columns to treat as categories, even if they hold numbers",
     )
     group.add_argument(
         "--numbers",
         nargs="+",
         action=Several,
         metavar="COLUMN",
-        help="columns to use as numbers, also if they look like ids",
+        help="columns to treat as numbers, even if they look like ids",
     )
     group.add_argument("--drop", nargs="+", action=Several, metavar="COLUMN", help="columns of a table to leave out")
     group.add_argument(
         "--missing",
         choices=("impute", "mean", "drop", "error"),
-        help="missing values: fill in the mean and flag them, only fill, drop the rows, or stop (default: impute)",
+        help="missing values: fill in the mean and flag it, only fill, drop the rows, or stop (default: impute)",
+    )
+    group.add_argument("--na", nargs="+", action=Several, metavar="TEXT", help="more texts that mean a missing value")
+    group.add_argument(
+        "--no-header", dest="header", action="store_false", default=None, help="the CSV file has no line of names"
     )
     group.add_argument(
-        "--na", nargs="+", action=Several, metavar="TEXT", help="more texts that stand for a missing value"
-    )
-    group.add_argument("--no-header", dest="header", action="store_false", default=None, help="the CSV has no names")
-    group.add_argument(
-        "--separator", type=separator, help="between the cells of a CSV file, a character or 'tab' (default: found)"
+        "--separator",
+        type=separator,
+        help="what separates the cells of a CSV file, a character or 'tab' (default: detected)",
     )
     group.add_argument("--classes", type=count, help="number of classes of an NPZ file")
     group.add_argument("--split", type=seed, help="which published split of a UCI set")
     group.add_argument("--size", type=count, help="height and width that a folder's images get (default: 224)")
-    group.add_argument("--limit", type=count, help="examples of each part at most, to try things out")
+    group.add_argument("--limit", type=count, help="at most so many examples of each part, to try things out")
 
 
 def add_network(parser: argparse.ArgumentParser) -> None:
@@ -166,21 +168,27 @@ def add_network(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--class-weight", choices=("balanced",), help="count rare classes as much as frequent ones in training"
     )
-    group.add_argument("--batch-size", type=count, help="examples of an optimiser step")
-    group.add_argument("--lr", type=positive, help="learning rate at the start (default: 0.002, of SGD 0.1)")
+    group.add_argument("--batch-size", type=count, help="examples in an optimiser step")
+    group.add_argument("--lr", type=positive, help="learning rate at the start (default: 0.002; 0.1 for SGD)")
     group.add_argument(
         "--augment",
         action=argparse.BooleanOptionalAction,
         help="crop and flip training images at random (default: colour images only)",
     )
-    group.add_argument("--model", help="a network of leanbayes.models instead of the one that suits the data")
-    group.add_argument("--hidden", type=count, nargs="+", metavar="UNITS", help="widths of a multilayer perceptron")
+    group.add_argument("--model", help="a network from leanbayes.models, instead of the one chosen for the data")
+    group.add_argument(
+        "--hidden",
+        type=count,
+        nargs="+",
+        metavar="UNITS",
+        help="widths of the hidden layers of a multilayer perceptron",
+    )
     group.add_argument(
         "--patience",
         type=count_or_zero,
         metavar="N",
-        help="evaluations (of up to 40) without a better validation NLL after which training stops; 0: never "
-        "(default: 20, and never with images for which 'normal' takes a residual network)",
+        help="stop training after N evaluations (of up to 40) without a better validation NLL; 0: never "
+        "(default: 20; never for images on which 'normal' trains a residual network)",
     )
     group.add_argument(
         "--restore-best",
@@ -189,19 +197,19 @@ def add_network(parser: argparse.ArgumentParser) -> None:
         help="end with the best weights by validation NLL instead of the last (default: yes)",
     )
     group.add_argument(
-        "--refit", action="store_true", help="then train again on training and validation rows, for as many steps"
+        "--refit", action="store_true", help="then train again, on training and validation rows, for as many steps"
     )
     group.add_argument(
-        "--heteroscedastic", action="store_true", help="have the network predict the noise of each row of a regression"
+        "--heteroscedastic", action="store_true", help="in a regression, have the network predict the noise of each row"
     )
-    group.add_argument("--resume", action="store_true", help="go on with what the output folder holds")
+    group.add_argument("--resume", action="store_true", help="continue from what the output folder holds")
 
 
 def add_saved(parser: argparse.ArgumentParser, name: str = "checkpoint", metavar: str = "CHECKPOINT") -> None:
     """A folder that `fit` or `compare` wrote, and which of the methods of a comparison."""
     parser.add_argument(name, metavar=metavar, help="folder that `fit` or `compare` wrote")
     parser.add_argument(
-        "--method", metavar="METHOD", help="of a comparison (default: the one that its report recommends)"
+        "--method", metavar="METHOD", help="which method of a comparison (default: the one its report recommends)"
     )
 
 
@@ -212,11 +220,11 @@ def add_common(parser: argparse.ArgumentParser, samples: int | None = 32) -> Non
             "--samples",
             type=count_or_auto,
             default=samples,
-            help=f"samples of a prediction; 'auto' adds some until its uncertainty settles (default: {samples})",
+            help=f"samples per prediction; 'auto' adds more until the uncertainty settles (default: {samples})",
         )
         parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
     parser.add_argument("--json", action="store_true", help="print JSON on the standard output")
-    parser.add_argument("--config", metavar="FILE", help="YAML or JSON file with the names of these options")
+    parser.add_argument("--config", metavar="FILE", help="YAML or JSON file that sets these options by name")
 
 
 def load_data(options: argparse.Namespace) -> Any:
