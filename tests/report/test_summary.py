@@ -56,6 +56,10 @@ def test_methods_that_no_test_tells_apart_are_tied():
     assert found[CHOICE].answer.endswith("Mc_Dropout is tied with it.")
     assert found[CHOICE].more == ("Ensemble, at 5.00× the parameters, is tied with it (NLL 0.1800).",)
     assert found["And if cost is no object?"].answer.endswith("Rank1 and Mc_Dropout are tied with it.")
+    first = [record | {"z": 1.0 if record["second"] == "plain" else 9.0} for record in ENSEMBLE_FIRST]
+    assert findings(*ALL, paired=first)["And if cost is no object?"].answer.endswith(
+        ". The plain network is tied with it."
+    )
     everyone = findings(*ALL, paired=[record | {"z": 1.0} for record in ENSEMBLE_FIRST])
     assert everyone["And if cost is no object?"].answer.endswith(" All other methods are tied with it.")
 

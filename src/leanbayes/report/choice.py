@@ -169,7 +169,7 @@ def ties(comparison: Comparison, top: Entry, key: str, among: Sequence[Entry] | 
     names = [called(entry) for entry in tied]
     if len(names) > _LISTED + 1:
         names = [*names[:_LISTED], f"{len(names) - _LISTED} others"]
-    return f" {listed(names)} {'is' if len(tied) == 1 else 'are'} tied with it."
+    return f" {_capital(listed(names))} {'is' if len(tied) == 1 else 'are'} tied with it."
 
 
 def _dearer(comparison: Comparison, chosen: Entry, measure: Measure) -> str:
