@@ -198,6 +198,13 @@ def test_class_weights_of_a_regression(tmp_path, capsys):
     assert "is a regression, whose examples have no classes to weight" in failure(capsys, *words)
 
 
+def test_a_column_of_text_asked_for_as_numbers(tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("x,z,y\n" + "".join(f"{i},a{i % 3},{i}.5\n" for i in range(40)))
+    words = ["fit", tmp_path / "a.csv", *SMALL, "--method", "plain", "--out", tmp_path / "out", "--numbers", "z"]
+    line = failure(capsys, *words)
+    assert "; pass no --numbers; run: " in line and main(shlex.split(line.split("; run: ")[1])[1:]) == 0
+
+
 def test_columns_named_like_flags_can_be_dropped(tmp_path, capsys):
     rows = "".join(f"{i},{i % 7},{i % 5},{i}.5\n" for i in range(40))
     (tmp_path / "a.csv").write_text("--seeds,-h,b,y\n" + rows)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from leanbayes.data import generate, load, read_rows
+from leanbayes.data import TableError, generate, load, read_rows
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
@@ -156,7 +156,7 @@ def test_binary_has_two_classes(tmp_path):
         ),
         ("x,z,y\n,1,1.5\n2,,2.5\n", {"missing": "drop"}, "every row of a.csv has a missing value"),
         ("x,y\n,1.5\n,2.5\n,3.5\n", {}, r"a.csv has no column besides the target 'y' that .*'x' \(no values\)"),
-        ("x,y\na,1.5\nb,2.5\n", {"numbers": ["x"]}, r"column 'x' of a.csv holds no numbers .* 'a'; pass drop=\['x'\]"),
+        ("x,y\na,1.5\nb,2.5\n", {"numbers": ["x"]}, r"column 'x' of a.csv holds no numbers .* 'a'; pass numbers=\[\]"),
         ("x,y\n1,2.5\n2,3.5\n", {"drop": ["xx"]}, "a.csv has no column 'xx'; did you mean"),
         ("x,y\n1,2.5\n", {"numbers": ["x"], "drop": ["x"]}, "'x' of a.csv is named in more than one of"),
         ("x,y\ninf,1.5\n1,2.5\n", {}, r"column 'x' of a.csv holds an infinite number in row 1, .*; pass na=\['inf'\]"),
@@ -374,3 +374,13 @@ def test_texts_that_stand_for_no_target_are_named(tmp_path):
     assert load(tmp_path / "a.csv").notes == (
         "2 of 60 rows were left out, as they have no 'y' or one that stands for none ('unknown')",
     )
+
+
+def test_the_options_that_solve_wrong_ones_do(tmp_path):
+    many = "".join(f"a{i % 7},{i * 0.5 + 0.25},{i % 5}.5\n" for i in range(1100))
+    (tmp_path / "a.csv").write_text("text,value,y\n" + many)
+    options = {"numbers": ["text"], "categories": ["value"]}
+    with pytest.raises(TableError) as error:
+        load(tmp_path / "a.csv", **options)
+    assert error.value.fixes == {"numbers": [], "categories": []}
+    assert len(load(tmp_path / "a.csv", **options | error.value.fixes).schema.columns) == 2

@@ -9,6 +9,7 @@ from typing import Any
 # What the library calls an argument, and how it is written on the command line.
 _SPELLINGS = (
     (re.compile(r"\b(categories|numbers|drop|na)=\[('[^\]]*')\],?"), lambda found: _flag(found[1], found[2])),
+    (re.compile(r"\b(categories|numbers)=\[\]"), r"no --\1"),
     (
         re.compile(r"\b(missing|task|target|normalise|class_weight)='([^']*)',?"),
         lambda found: _flag(found[1], found[2]),
@@ -71,6 +72,8 @@ def command_with(words: list[str], fixes: dict[str, Any]) -> str:
             kept.append("--no-header")
             continue
         flag, values = f"--{name.replace('_', '-')}", list(map(str, value if isinstance(value, list) else [value]))
+        if not values:
+            continue
         if any(text.startswith("-") for text in values):
             kept += [f"{flag}={text}" for text in values]  # else each would be taken for a flag
         else:

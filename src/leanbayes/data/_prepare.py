@@ -43,13 +43,21 @@ def unusable(features: list[RawColumn], categories: Sequence[str], numbers: Sequ
     found = []
     for column in features:
         name, fix = column.name, {"drop": [column.name]}
+        # To drop what is asked for as something else would be a problem, too.
+        unasked = {
+            option: [other for other in names if other != name]
+            for option, names in (("categories", categories), ("numbers", numbers))
+            if name in names
+        }
         if name in numbers and (column.is_text or column.format.kind == "date"):
             example = short(str(column.texts[~column.missing][0]))
-            found.append(Problem(f"column {name!r} of {path.name} holds no numbers but, for example, {example}", fix))
+            found.append(
+                Problem(f"column {name!r} of {path.name} holds no numbers but, for example, {example}", unasked)
+            )
         count = len(set(column.texts.tolist()) - {None}) if name in categories else 1
         if count > MAX_CATEGORIES:
             text = f"column {name!r} of {path.name} has {count} values, more than the {MAX_CATEGORIES} of categories"
-            found.append(Problem(text, fix))
+            found.append(Problem(text, unasked))
         found += infinite(column, f"column {name!r} of {path.name}", fix)
     return found
 

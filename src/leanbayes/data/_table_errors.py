@@ -39,7 +39,9 @@ def raise_all(problems: Sequence[Problem], source: str, given: Mapping[str, Sequ
         return
     fixes: dict[str, Any] = {}
     for name, value in (item for problem in problems for item in problem.fixes.items()):
-        if isinstance(value, list):
+        if name in ("categories", "numbers"):  # without what they should not name
+            fixes[name] = [item for item in fixes.get(name, value) if item in value]
+        elif isinstance(value, list):
             fixes[name] = list(dict.fromkeys([*fixes.get(name, (given or {}).get(name, ())), *value]))
         else:
             fixes[name] = value
