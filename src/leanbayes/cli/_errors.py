@@ -15,6 +15,7 @@ _SPELLINGS = (
         lambda found: _flag(found[1], found[2]),
     ),
     (re.compile(r"\bheader=False"), "--no-header"),
+    (re.compile(r"`root`"), "--root"),
     (re.compile(r"\b(resume|download|augment)=True"), r"--\1"),
     (re.compile(r"\binclude_seen=True"), "--include-seen"),
     (re.compile(r"\b(split|limit|size|classes)=(\d+)"), r"--\1 \2"),

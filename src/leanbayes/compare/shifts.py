@@ -62,9 +62,10 @@ def make_evaluation(
         The tensors, the same for every model.
     """
     if not len(dataset.test):
+        count = len(dataset.train) + len(dataset.valid)
         raise ValueError(
-            f"{dataset.name} has no test examples to measure on, as there are {len(dataset.train):,} for training; "
-            "more are needed"
+            f"{dataset.name} has no test examples to measure on; it needs more than its {count:,}, "
+            "or a test part of its own"
         )
     part = dataset.test.spaced(limit)
     notes = () if len(part) == len(dataset.test) else (f"measured on {len(part)} of {len(dataset.test)} test examples",)

@@ -98,7 +98,12 @@ def read_rows(path: PathLike, schema: Schema, *, targets: str = OPTIONAL, keep: 
     elif schema.inputs == "table" and path.name.lower().endswith((*CSV_ENDINGS, ".parquet")):
         found = _from_table(path, schema, targets, keep)
     else:
-        raise ValueError(f"inputs of the kind {schema.inputs!r} are not read from {path.name}; use an NPZ file with x")
+        others = {
+            "image": "an image, a folder of images or ",
+            "text": "a TXT file or ",
+            "table": "a CSV, TSV or Parquet file or ",
+        }
+        raise ValueError(f"the network cannot read {path.name}; give {others.get(schema.inputs, '')}an NPZ file with x")
     shape = tuple(found.x.shape[1:])
     if shape != schema.shape:
         raise ValueError(f"{path.name} has inputs of shape {shape}, but the network takes {schema.shape}")

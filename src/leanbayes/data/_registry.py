@@ -133,7 +133,7 @@ def _folder_reader(path: Path) -> Reader:
             return reader
     raise ValueError(
         f"the folder {path} holds neither folders of images (one per class) nor the tables of MIMIC-III; "
-        f"for a named set pass it as `root`"
+        "for a named set, give its name and pass this folder as `root`"
     )
 
 
