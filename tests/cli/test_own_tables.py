@@ -87,6 +87,14 @@ def test_the_recommended_method_is_taken(customers, capsys):
     assert "holds no trained model" in failure(capsys, "summary", customers)
 
 
+def test_a_single_method_is_not_recommended(tmp_path, capsys):
+    path = write(tmp_path / "a.csv", list(lines(60)))
+    assert main(["compare", str(path), *SMALL, "--method", "plain", "--out", str(tmp_path / "out")]) == 0
+    capsys.readouterr()
+    notes = answer(capsys, "evaluate", tmp_path / "out", "--samples", "2")["notes"]
+    assert notes[0] == "this is the plain network, the only method of the comparison"
+
+
 def test_no_method_is_said_to_be_recommended_where_none_is(tmp_path, capsys):
     path = write(tmp_path / "few.csv", list(lines(30)))
     words = ["compare", str(path), *SMALL, "--method", "plain", "rank1", "--out", str(tmp_path / "out")]

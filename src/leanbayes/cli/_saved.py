@@ -73,6 +73,8 @@ def _recommended(result: dict[str, Any], names: list[str]) -> tuple[str, str]:
     entry = recommended(comparison)
     if entry is None or entry.name not in names:
         raise UsageError(f"the report recommends no method; choose one with --method: {', '.join(names)}")
+    if len(names) == 1:
+        return entry.name, f"this is {called(entry)}, the only method of the comparison"
     if learned_nothing(comparison) or too_few(comparison):
         return entry.name, f"this is {called(entry)}; the report recommends no method yet"
     return entry.name, f"this is {called(entry)}, which the report recommends"

@@ -57,7 +57,7 @@ def comparison_table(result: dict[str, Any], width: int = _WIDE) -> Table:
 
     seeds = len(result["seeds"])
     over = ", one seed" if seeds == 1 else f", mean of {seeds} seeds"
-    tested = f"{result['examples']['test']:,} test examples, " if "examples" in result else ""
+    tested = f"{counted(result['examples']['test'], 'test example')}, " if "examples" in result else ""
     narrow = width < _WIDE - 20
     metrics = [name for name in result["metrics"] if not narrow or name not in _FIRST_TO_GO]
     shifted = result["metrics"][1]
@@ -90,6 +90,16 @@ def verdict(result: dict[str, Any]) -> str:
 
     findings = summarise(parse(result))
     return "\n".join([findings[0].answer, *(f"- {remark}" for remark in findings[0].more)]) if findings else ""
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things.
+
+    Example:
+        >>> counted(1, "example"), counted(1200, "row")
+        ('1 example', '1,200 rows')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def metric_table(title: str, metrics: dict[str, float]) -> Group:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from leanbayes.cli import _options as shared
-from leanbayes.cli._tables import console, metric_table, print_json
+from leanbayes.cli._tables import console, counted, metric_table, print_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         x, y = dataset.ready("test")
         prediction = predict_all(model, x, options.samples, likelihood)
         metrics = measure(prediction, y, 1.0 if scale is None else scale.std[0])
-        screen.print(metric_table(f"{method.title}, {len(y)} test examples", metrics))
+        screen.print(metric_table(f"{method.title}, {counted(len(y), 'test example')}", metrics))
     screen.print(f"model: {out}", markup=False, highlight=False, soft_wrap=True)
     if options.json:
         print_json({"model": str(out), "method": method.name, "metrics": metrics, "train_seconds": history.seconds})

@@ -15,7 +15,7 @@ from typing import Any
 from leanbayes.cli import _options as shared
 from leanbayes.cli._errors import UsageError
 from leanbayes.cli._saved import find_saved
-from leanbayes.cli._tables import console, print_json
+from leanbayes.cli._tables import console, counted, print_json
 
 _ENDINGS = (".csv", ".parquet", ".npz", ".json")
 
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(_csv(columns))
     else:
         _write(out, columns)
-        screen.print(f"{len(rows.x)} predictions: {out}", markup=False, highlight=False, soft_wrap=True)
+        screen.print(f"{counted(len(rows.x), 'prediction')}: {out}", markup=False, highlight=False, soft_wrap=True)
         if options.json:
             print_json({"predictions": str(out), "rows": len(rows.x), "unseen": rows.unseen, "notes": notes})
     return 0
