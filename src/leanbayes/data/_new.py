@@ -19,7 +19,7 @@ from leanbayes.data._dataset import Column, Schema
 from leanbayes.data._encode import encode_columns, infinite_row, listed, short, unseen, wrong_values
 from leanbayes.data._files import PathLike
 from leanbayes.data._npz import read_npz
-from leanbayes.data._table_errors import Problem, raise_all
+from leanbayes.data._table_errors import Problem, TableError, raise_all
 from leanbayes.data._text import encode
 from leanbayes.data.folder import ImageFiles, image_paths
 from leanbayes.data.npz import inputs_of
@@ -128,7 +128,12 @@ def _from_table(path: Path, schema: Schema, targets: str, keep: Sequence[str]) -
             f"the network was trained on arrays, which have no names of columns to look for in {path.name}; "
             "use an NPZ file with x"
         )
-    cells = read_cells(path, **schema.file_options)
+    try:
+        cells = read_cells(path, **schema.file_options)
+    except TableError:  # its options are those of a training
+        raise ValueError(
+            f"the first line of {path.name} holds numbers where names of columns should stand; add a line of names"
+        ) from None
     if missing := [code.name for code in schema.columns if code.name not in cells.columns]:
         raise ValueError(
             f"{path.name} lacks the columns {', '.join(map(repr, missing))}, which the network was trained on"
