@@ -199,6 +199,18 @@ def test_an_entropy_of_zero_is_certain_for_classes_alone(full):
     assert "in nats: 0 is certain." in full and "in nats: the lower, the more certain." in regression
 
 
+def test_a_handful_of_examples_gives_stars_to_costs_alone():
+    content = fake.comparison(methods=2)
+    columns = len(page(content).all("th", "data-key")) - 1
+    stars = {}
+    for count in (359, 5):
+        rows = render(parse(content | {"examples": {"test": count}})).partition("<tbody>")[2].split("<tr")[1:3]
+        stars[count] = [any("★" in row.split("<td")[1 + column] for row in rows) for column in range(columns)]
+    # Accuracy, NLL, ECE, Brier, AUROC and FPR95; then what methods cost.
+    assert stars[359][:6] == [True] * 6 and not any(stars[5][:6])
+    assert stars[5][6:] == stars[359][6:] and any(stars[5])
+
+
 @pytest.mark.parametrize(
     ("date", "shown"),
     [("2026-11-08T09:05:26+00:00", "8 November 2026, 09:05 UTC"), ("2026-11-18 10:40", "18 November 2026, 10:40"),
