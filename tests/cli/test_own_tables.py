@@ -78,13 +78,29 @@ def test_the_recommended_method_is_taken(customers, capsys):
         capsys.readouterr()
         assert main([command[0], str(customers / "out"), *map(str, command[1:]), "--samples", "2"]) == 0
         shown = "".join(capsys.readouterr())
-        assert "which the report recommends; --method takes another: " in shown
+        assert "recommends" in shown and "; choose another with --method: " in shown
     assert main(["summary", str(customers / "out"), "--method", "rank1"]) == 0
     assert "Rank1" in capsys.readouterr().out
     assert "did you mean rank1?" in failure(capsys, "evaluate", customers / "out", "--method", "rank2")
     text = failure(capsys, "evaluate", customers / "out" / "rank1" / "seed0", "--method", "rank1")
     assert "--method chooses one of the methods of a comparison" in text
     assert "holds no trained model" in failure(capsys, "summary", customers)
+
+
+def test_a_single_method_is_not_recommended(tmp_path, capsys):
+    path = write(tmp_path / "a.csv", list(lines(60)))
+    assert main(["compare", str(path), *SMALL, "--method", "plain", "--out", str(tmp_path / "out")]) == 0
+    capsys.readouterr()
+    notes = answer(capsys, "evaluate", tmp_path / "out", "--samples", "2")["notes"]
+    assert notes[0] == "this is the plain network, the only method of the comparison"
+
+
+def test_no_method_is_said_to_be_recommended_where_none_is(tmp_path, capsys):
+    path = write(tmp_path / "few.csv", list(lines(30)))
+    words = ["compare", str(path), *SMALL, "--method", "plain", "rank1", "--out", str(tmp_path / "out")]
+    assert main(words) == 0 and "No answer yet: 6 test examples" in capsys.readouterr().out
+    notes = answer(capsys, "evaluate", tmp_path / "out", "--samples", "2")["notes"]
+    assert notes[0].startswith("this is the plain network; the report recommends no method yet; choose another")
 
 
 def test_a_file_that_is_gone_is_asked_for(customers, tmp_path, capsys):
@@ -140,7 +156,7 @@ def test_every_problem_and_the_command_that_solves_it(tmp_path, capsys):
     (tmp_path / "a.csv").write_text("size in m,b,y\n" + rows)
     words = ["fit", tmp_path / "a.csv", "--missing", "error", "--method", "plain", *SMALL, "--out", tmp_path / "out"]
     line = failure(capsys, *words)
-    assert "a.csv has 2 problems: (1) column 'b' of a.csv holds an infinite number in row 4; (2)" in line
+    assert "a.csv has 2 problems: (1) column 'b' of a.csv holds an infinite number in row 4, which can" in line
     command = shlex.split(line.split("; run: ")[1])
     assert command[0] == "leanbayes" and main(command[1:]) == 0
 
@@ -155,9 +171,10 @@ def test_the_target_is_asked_for_where_it_is_not_clear(tmp_path, capsys):
 def test_files_without_names_and_with_other_gaps(tmp_path, capsys):
     (tmp_path / "a.csv").write_text("".join(f"{i * 0.5},{'unknown' if i % 4 else i},{i}.5\n" for i in range(40)))
     words = ["fit", tmp_path / "a.csv", *SMALL, "--method", "plain", "--out", tmp_path / "out"]
-    assert "pass --no-header" in failure(capsys, *words)
+    line = failure(capsys, *words)
+    assert "pass --no-header; run: leanbayes fit" in line and line.endswith(" --no-header")
     assert main([*map(str, words), "--no-header", "--na", "unknown"]) == 0
-    assert "missing values were filled with the training mean, and flagged: 30 in 'column 2'" in capsys.readouterr().out
+    assert "missing values were filled and flagged: 30 in 'column 2'" in capsys.readouterr().out
 
 
 def test_class_weights(tmp_path, capsys):
@@ -187,3 +204,26 @@ def test_class_weights_of_a_regression(tmp_path, capsys):
     (tmp_path / "a.csv").write_text("a,y\n" + "".join(f"{i * 0.7:.1f},{i}.5\n" for i in range(40)))
     words = ["fit", tmp_path / "a.csv", *SMALL, "--class-weight", "balanced", "--out", tmp_path / "out"]
     assert "is a regression, whose examples have no classes to weight" in failure(capsys, *words)
+
+
+def test_a_column_of_text_asked_for_as_numbers(tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("x,z,y\n" + "".join(f"{i},a{i % 3},{i}.5\n" for i in range(40)))
+    words = ["fit", tmp_path / "a.csv", *SMALL, "--method", "plain", "--out", tmp_path / "out", "--numbers", "z"]
+    line = failure(capsys, *words)
+    assert "; pass no --numbers; run: " in line and main(shlex.split(line.split("; run: ")[1])[1:]) == 0
+
+
+def test_columns_named_like_flags_can_be_dropped(tmp_path, capsys):
+    rows = "".join(f"{i},{i % 7},{i % 5},{i}.5\n" for i in range(40))
+    (tmp_path / "a.csv").write_text("--seeds,-h,b,y\n" + rows)
+    words = ["fit", tmp_path / "a.csv", *SMALL, "--method", "plain", "--drop=--seeds", "--drop=-h"]
+    assert main([*map(str, words), "--out", str(tmp_path / "out")]) == 0
+    assert "a.csv: 1 input, regression; 29 for training" in capsys.readouterr().out
+
+
+def test_a_separator_is_one_character(tmp_path, capsys):
+    assert main(["fit", "a.csv", "--separator", ";;"]) == 2
+    assert "must be a single character or 'tab', not ';;'" in capsys.readouterr().err
+    (tmp_path / "a.csv").write_text("x,z\ty\n" + "".join(f"{i},{i % 3}\t{i}.5\n" for i in range(30)))
+    words = ["fit", tmp_path / "a.csv", *SMALL, "--method", "plain", "--out", tmp_path / "out", "--separator", "tab"]
+    assert main(list(map(str, words))) == 0

@@ -99,7 +99,7 @@ def test_what_is_no_method_of_ones_own(own, capsys):
     assert "there is no module 'your_methods'" in failure(capsys, *words, "your_methods:wide")
     assert "'my_methods:number' is no method" in failure(capsys, *words, "my_methods:number")
     text = failure(capsys, *words, "my_methods:missing")
-    assert "'my_methods:missing' is no method" in text and "wide, tempered" in text
+    assert "the module 'my_methods' has no 'missing'; its methods are" in text and "wide, tempered" in text
 
 
 def test_a_method_without_settings():

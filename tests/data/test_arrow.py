@@ -1,5 +1,6 @@
 import datetime
 import gzip
+import re
 
 import numpy as np
 import pyarrow
@@ -9,6 +10,7 @@ import pytest
 from leanbayes.data._arrow import read_cells
 from leanbayes.data._columns import infer_columns
 from leanbayes.data._formats import NUMBERS, Format
+from leanbayes.data._table_errors import TableError
 
 
 def read(path, **options):
@@ -66,6 +68,8 @@ def test_true_and_false_are_one_and_zero(path):
         (["12 %", "7,5 %"], [12.0, 7.5]),
         (["€ 1.200,50", "3,10 €"], [1200.5, 3.1]),
         (["$1,200.50", "-$3.10"], [1200.5, -3.1]),
+        (["(1,200.50)", "3.10", "($5)"], [-1200.5, 3.1, -5.0]),
+        (["\u22121.5", "2.5"], [-1.5, 2.5]),
         (["1e3", "2.5E-1", ".5", "3."], [1000.0, 0.25, 0.5, 3.0]),
     ],
 )
@@ -106,6 +110,7 @@ def test_yes_and_no(path, pair):
     [
         "%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d.%m.%y", "%d %b %Y", "%B %d, %Y", "%d-%b-%Y",
         "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M", "%m/%d/%Y %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ",
+        "%m/%d/%Y %I:%M %p", "%m/%d/%Y %I:%M:%S%p", "%Y-%m",
     ],
 )  # fmt: skip
 def test_dates_are_read_as_they_are_written(path, pattern):
@@ -132,12 +137,47 @@ def test_days_and_months_that_could_be_either(path):
     assert read(path)["a"].format == Format("date", "%d/%m/%Y")
 
 
+def test_times_without_a_date(path):
+    path.write_text("a,b\n14:30,1\n00:00,2\n")
+    assert read(path)["a"].values.tolist() == [14.5 * 3600, 0.0]
+    path.write_text("a,b\n2:30 PM,1\n12:00 am,2\n")
+    assert read(path)["a"].values.tolist() == [14.5 * 3600, 0.0]
+
+
+def test_dates_written_in_several_ways(path):
+    days = [datetime.datetime(2024, 1 + i % 12, 1 + i % 28, tzinfo=datetime.UTC) for i in range(60)]
+    ways = ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%d %b %Y")
+    path.write_text("a|b\n" + "".join(f"{day.strftime(ways[i % 4])}|1\n" for i, day in enumerate(days)))
+    column = read(path)["a"]
+    assert column.values.tolist() == [day.timestamp() for day in days]
+    assert set(column.format.patterns) == {"ISO 8601", *ways[1:]} and not column.format.either
+    # What could be either is read in one of the two ways, and said to be.
+    path.write_text("a,b\n2024-03-05,1\n03/04/2024,2\n")
+    column = read(path)["a"]
+    assert set(column.format.patterns) == {"ISO 8601", "%m/%d/%Y"} and column.format.either
+
+
+def test_days_and_months_are_not_read_in_both_orders(path):
+    path.write_text("a,b\n13/04/2024,1\n04/13/2024,2\n")
+    assert read(path)["a"].is_text
+
+
+def test_a_few_texts_among_dates_are_missing(path):
+    path.write_text("a,b\n" + "2024-03-05,1\n" * 39 + "unknown,1\n")
+    column = read(path)["a"]
+    assert column.format == Format("date", "ISO 8601", ("unknown",)) and column.missing.sum() == 1
+    path.write_text("a,b\n" + "2024-03-05,1\n" * 9 + "unknown,1\n")
+    assert read(path)["a"].is_text
+
+
 def test_dates_that_are_none(path):
     path.write_text("a,b\n2024-13-01,1\n2024-02-31,2\n")
     assert read(path)["a"].is_text
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "latin-1", "utf-16"])
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "cp1252", "latin-1", "utf-16", "utf-16-le", "utf-16-be", "utf-32"]
+)
 def test_encodings_are_found(path, encoding):
     path.write_bytes("Größe,Straße\n1,Mühlweg\n".encode(encoding))
     columns = read(path)
@@ -221,7 +261,7 @@ def test_parquet(tmp_path):
         (b"", "is empty or begins with an empty line"),
         (b"\n1,2\n", "is empty or begins with an empty line"),
         (b"a,b\n", "has no rows"),
-        (b"a,b\n1,2,3\n", "cannot be read as a table: CSV parse error"),
+        (b"a,b\n1,2,3\n", "cannot be read as a table: there are 2 columns, but line 2 has 3 cells"),
         (b"\xff\xfea,b\n1,2\nx", "cannot be read as a table"),
     ],
 )
@@ -242,3 +282,39 @@ def test_parquet_that_is_none(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="a.parquet cannot be read as a table"):
         read(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a,b\n1,2\n1,2,3\n4\n", "there are 2 columns, but line 3 has 3 cells, line 4 has 1 cell; mend"),
+        ('a,b\n"x\ny",2\n1,2,3\n', "line 4 has 3 cells"),
+        (
+            "a,b\n" + "1,2,3\n" * 4 + "1,2\n",
+            "line 2 has 3 cells, line 3 has 3 cells, line 4 has 3 cells and so on, 4 li",
+        ),
+        ("Sales of 2024\na,b\n1,2\n", "first line, 'Sales of 2024', is a single name, and line 2 has 2 cells; remove"),
+        ('a,b\n1,2\n"3,4\n5,6\n', "a quotation mark in line 3 is never closed"),
+    ],
+)
+def test_uneven_lines_are_named(path, content, said):
+    path.write_text(content)
+    with pytest.raises(ValueError, match=re.escape(said)):
+        read_cells(path)
+
+
+def test_a_first_line_that_lacks_one_name(path):
+    # As R writes row names.
+    path.write_text("a,b\nr1,2,3\nr2,4,5\n")
+    cells = read_cells(path)
+    assert list(cells.columns) == ["column 1", "a", "b"] and "one cell more" in cells.notes[0]
+    # A separator at the end of each line but the first.
+    path.write_text("a,b\n2,3,\n4,5,\n")
+    assert list(read_cells(path).columns) == ["a", "b", "column 3"]
+
+
+def test_a_file_of_numbers_alone_gets_the_option_that_reads_it(path):
+    path.write_text("1,2\n3,4\n")
+    with pytest.raises(TableError) as error:
+        read_cells(path)
+    assert list(read_cells(path, **error.value.fixes).columns) == ["column 1", "column 2"]

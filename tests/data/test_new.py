@@ -225,7 +225,15 @@ def test_texts(tmp_path):
 
 def test_files_of_another_kind(tmp_path):
     (tmp_path / "a.csv").write_text("x\n1\n")
-    with pytest.raises(ValueError, match="inputs of the kind 'image' are not read from a.csv; use an NPZ file"):
+    with pytest.raises(ValueError, match="cannot read a.csv; give an image, a folder of images or an NPZ file with x"):
         read_new(tmp_path / "a.csv", load("digits").schema)
     with pytest.raises(FileNotFoundError, match="there is no file"):
         read_new(tmp_path / "b.csv", load("digits").schema)
+
+
+def test_new_rows_without_names_cannot_be_told_apart(tmp_path):
+    (tmp_path / "a.csv").write_text("x,z,y\n" + "".join(f"{i},{i % 4},{i}.5\n" for i in range(40)))
+    schema = load(tmp_path / "a.csv").schema
+    (tmp_path / "new.csv").write_text("1,2\n3,4\n")
+    with pytest.raises(ValueError, match="names of columns should stand; add a line of names$"):
+        read_rows(tmp_path / "new.csv", schema)

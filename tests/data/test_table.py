@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from leanbayes.data import generate, load
+from leanbayes.data import TableError, generate, load, read_rows
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
@@ -142,7 +142,8 @@ def test_binary_has_two_classes(tmp_path):
     ("content", "options", "message"),
     [
         ("x,y\n1,a\n2,a\n3,a\n", {}, "the target 'y' of a.csv has only the value 'a'; two classes are needed"),
-        ("y\n1\n2\n", {}, "a.csv has no column besides the target 'y'"),
+        ("y\n1\n2\n", {}, "a.csv has a single column, 'y', where inputs and a target are needed; if"),
+        ("x|y\n1|2\n", {"separator": ";"}, r"a.csv has a single column, 'x\|y'"),
         ("x,y\n1,2\n", {"target": "z"}, "a.csv has no column 'z'"),
         ("x,y\n1,2\n", {"drop": ["z"]}, "a.csv has no column 'z'"),
         ("x,y\n1,2\n", {"target": "x", "categories": ["x"]}, "the target 'x' of a.csv is among the categories"),
@@ -155,10 +156,13 @@ def test_binary_has_two_classes(tmp_path):
         ),
         ("x,z,y\n,1,1.5\n2,,2.5\n", {"missing": "drop"}, "every row of a.csv has a missing value"),
         ("x,y\n,1.5\n,2.5\n,3.5\n", {}, r"a.csv has no column besides the target 'y' that .*'x' \(no values\)"),
-        ("x,y\na,1.5\nb,2.5\n", {"numbers": ["x"]}, r"column 'x' of a.csv holds no numbers .* 'a'; pass drop=\['x'\]"),
+        ("x,y\na,1.5\nb,2.5\n", {"numbers": ["x"]}, r"column 'x' of a.csv holds no numbers .* 'a'; pass numbers=\[\]"),
         ("x,y\n1,2.5\n2,3.5\n", {"drop": ["xx"]}, "a.csv has no column 'xx'; did you mean"),
         ("x,y\n1,2.5\n", {"numbers": ["x"], "drop": ["x"]}, "'x' of a.csv is named in more than one of"),
-        ("x,y\ninf,1.5\n1,2.5\n", {}, "column 'x' of a.csv holds an infinite number in row 1"),
+        ("x,y\ninf,1.5\n1,2.5\n", {}, r"column 'x' of a.csv holds an infinite number in row 1, .*; pass na=\['inf'\]"),
+        ("x,y\n1,1.5\n2,inf\n3,-inf\n", {}, r"the target .* infinite number in row 2, .*; pass na=\['-inf', 'inf'\]"),
+        ("x,Price\n1,2\n2,3\n", {"target": "price"}, "has no column 'price'; did you mean 'Price'.; pass target='Pr"),
+        ("x,y\n1,3\n2,3\n", {}, "the target 'y' of a.csv has only the value '3'; two classes"),
         (
             "x,y\n" + "".join(f"{i},{i}\n" for i in range(30)),
             {"task": "classification"},
@@ -205,7 +209,7 @@ def test_a_table_as_people_have_them(tmp_path, encoding):
     assert len(read.train) + len(read.valid) + len(read.test) == 80
     notes = " ".join(read.notes)
     for text in (
-        "the target is 'Kündigt', the last column", "8 in 'Größe'", "dates: 'Eintritt'", "yes or no: 'Aktiv'",
+        "'Kündigt', the last column, was taken", "8 in 'Größe'", "dates: 'Eintritt'", "yes or no: 'Aktiv'",
         "decimal comma: 'Größe', 'Umsatz'", "'Kunden-Nr' (names", "'Bemerkung' (another text", "'Leer' (no values)",
         "'Land' (the same value",
     ):  # fmt: skip
@@ -243,20 +247,20 @@ def test_all_problems_in_one_message(tmp_path):
     with pytest.raises(ValueError) as error:
         load(tmp_path / "a.csv", missing="error", drop=["c"], task="binary")
     assert str(error.value) == (
-        "a.csv has 3 problems: (1) column 'b' of a.csv holds an infinite number in row 4; (2) a.csv has missing values "
-        "(1 in 'a'); (3) the target 'y' of a.csv has 30 values in 30 rows, too many for classes; "
-        "pass drop=['c', 'b'], missing='impute', task='regression'"
+        "a.csv has 3 problems: (1) column 'b' of a.csv holds an infinite number in row 4, which can count as "
+        "missing; (2) a.csv has missing values (1 in 'a'); (3) the target 'y' of a.csv has 30 values in 30 rows, too "
+        "many for classes; pass na=['inf'], missing='impute', task='regression'"
     )
     fixes = error.value.fixes
-    assert [column.name for column in load(tmp_path / "a.csv", **fixes).schema.columns] == ["a"]
+    assert [column.name for column in load(tmp_path / "a.csv", drop=["c"], **fixes).schema.columns] == ["a", "b"]
     # A name that no column has takes a thought.
     with pytest.raises(
         ValueError, match=r"2 problems: \(1\) a.csv has no column 'x'.*; pass missing='impute'$"
     ) as error:
         load(tmp_path / "a.csv", missing="error", drop=["x", "b"])
     assert error.value.fixes == {}
-    with pytest.raises(ValueError, match=r"no column 'x'.*; pass drop=\['c', 'b'\]$"):
-        load(tmp_path / "a.csv", drop=["x", "c"])
+    with pytest.raises(ValueError, match=r"no column 'x'.*; pass na=\['none', 'inf'\]$"):
+        load(tmp_path / "a.csv", drop=["x", "c"], na=["none"])
 
 
 @pytest.mark.parametrize(
@@ -322,7 +326,7 @@ def test_a_few_texts_among_numbers_are_missing_values(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n" + rows)
     read = load(tmp_path / "a.csv")
     assert read.schema.columns[0].kind == "number" and read.schema.columns[0].others == ("about 3",)
-    assert "'x' (missing: 'about 3')" in " ".join(read.notes)
+    assert "'x' ('about 3' counted as missing)" in " ".join(read.notes)
 
 
 def test_nothing_is_learnt_from_rows_that_are_held_out(tmp_path):
@@ -344,3 +348,39 @@ def test_nothing_is_learnt_from_rows_that_are_held_out(tmp_path):
     after = load(tmp_path / "a.csv")
     assert after.schema == before.schema and torch.equal(after.train.x, before.train.x)
     assert not torch.equal(after.test.x, before.test.x)
+
+
+def test_spellings_of_yes_and_no_are_one_class(tmp_path):
+    answers = ["Yes", "yes", "YES", "no", "No", "no"]
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i}.5,{answers[i % 6]}\n" for i in range(60)))
+    read = load(tmp_path / "a.csv")
+    assert read.class_names == ("YES", "no")
+    new = read_rows(tmp_path / "a.csv", read.schema)
+    assert new.y is not None and new.y.tolist() == [int(i % 6 > 2) for i in range(60)]
+
+
+def test_classes_with_few_rows_and_those_that_may_be_one_are_noted(tmp_path):
+    classes = ["red"] * 30 + ["Red"] * 20 + ["green"] * 3
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i}.5,{name}\n" for i, name in enumerate(classes)))
+    assert load(tmp_path / "a.csv").notes[:2] == (
+        "one class of 'y' has fewer than 10 rows: 'green' (3)",
+        "classes of 'y' that differ only in case are kept apart: 'Red' and 'red'",
+    )
+
+
+def test_texts_that_stand_for_no_target_are_named(tmp_path):
+    rows = "".join(f"{i * 0.5},{'unknown' if i % 30 == 7 else i * 1.5}\n" for i in range(60))
+    (tmp_path / "a.csv").write_text("x,y\n" + rows)
+    assert load(tmp_path / "a.csv").notes == (
+        "2 of 60 rows were left out, as they have no 'y' or one that stands for none ('unknown')",
+    )
+
+
+def test_the_options_that_solve_wrong_ones_do(tmp_path):
+    many = "".join(f"a{i % 7},{i * 0.5 + 0.25},{i % 5}.5\n" for i in range(1100))
+    (tmp_path / "a.csv").write_text("text,value,y\n" + many)
+    options = {"numbers": ["text"], "categories": ["value"]}
+    with pytest.raises(TableError) as error:
+        load(tmp_path / "a.csv", **options)
+    assert error.value.fixes == {"numbers": [], "categories": []}
+    assert len(load(tmp_path / "a.csv", **options | error.value.fixes).schema.columns) == 2

@@ -182,7 +182,42 @@ def test_figures_at_chance_are_called_so():
     text = render(parse(content))
     rows = [text[text.index(f'data-name="{name}"') :].partition("</tr>")[0] for name in ("plain", "mc_dropout")]
     assert all(row.count("below chance") == 1 for row in rows)
-    assert "AUROC 30.00\u00a0%, below chance" in text
+    assert "AUROC 30.00%, below chance" in text
+
+
+def test_no_star_where_even_the_best_is_a_guess():
+    content = fake.comparison(methods=2, seeds=1)
+    for method, auroc in zip(content["methods"], (0.1, 0.3)):
+        method["ood"] |= {"auroc": [auroc], "fpr95": [0.2 - 0.1 * auroc]}
+    row = render(parse(content)).partition('data-name="mc_dropout"')[2].partition("</tr>")[0]
+    auroc, fpr95 = row.partition("30.00%")[0].rpartition("<td")[2], row.partition("17.00%")[0].rpartition("<td")[2]
+    assert "★" not in auroc and "★" in fpr95
+
+
+def test_an_entropy_of_zero_is_certain_for_classes_alone(full):
+    regression = render(parse(fake.comparison() | {"task": "regression"}))
+    assert "in nats: 0 is certain." in full and "in nats: the lower, the more certain." in regression
+
+
+def test_a_handful_of_examples_gives_stars_to_costs_alone():
+    content = fake.comparison(methods=2)
+    columns = len(page(content).all("th", "data-key")) - 1
+    stars = {}
+    for count in (359, 5):
+        rows = render(parse(content | {"examples": {"test": count}})).partition("<tbody>")[2].split("<tr")[1:3]
+        stars[count] = [any("★" in row.split("<td")[1 + column] for row in rows) for column in range(columns)]
+    # Accuracy, NLL, ECE, Brier, AUROC and FPR95; then what methods cost.
+    assert stars[359][:6] == [True] * 6 and not any(stars[5][:6])
+    assert stars[5][6:] == stars[359][6:] and any(stars[5])
+
+
+@pytest.mark.parametrize(
+    ("date", "shown"),
+    [("2026-11-08T09:05:26+00:00", "8 November 2026, 09:05 UTC"), ("2026-11-18 10:40", "18 November 2026, 10:40"),
+     ("yesterday", "yesterday")],
+)  # fmt: skip
+def test_dates_are_written_for_people(date, shown):
+    assert f"<dd>{shown}</dd>" in render(parse(fake.comparison(methods=1) | {"date": date}))
 
 
 @pytest.mark.parametrize(("seeds", "large"), [(1, False), (3, True)])
@@ -193,7 +228,7 @@ def test_one_seed_gives_no_choice_in_large_type(seeds, large):
 
 def test_counts_and_notes_are_shown():
     text = render(parse(fake.comparison(methods=2)))
-    assert "1,294 to train on, 144 held out in training, 359 to test on" in text
+    assert "1,294 for training, 144 for validation, 359 for testing" in text
     assert "3 missing values were replaced by the mean of their column." in text
     assert "Shifted test data, by severity: Gaussian noise" in text and "Unfamiliar inputs: letters." in text
 

@@ -37,14 +37,14 @@ def test_a_small_method_that_beats_plain_training_is_chosen_and_the_ensemble_nam
     found = findings(*ALL, paired=[*ENSEMBLE_FIRST, *apart("accuracy", 0.5)])
     assert found[CHOICE].answer == (
         "Rank1 beats plain training with 1.10× the parameters: NLL 0.2000 instead of 0.3100 on 400 test examples, "
-        "while accuracy is a tie (92.00\u00a0% and 90.00\u00a0%)."
+        "while accuracy is a tie (92.00% and 90.00%)."
     )
     assert found[CHOICE].more == ("Ensemble is better (NLL 0.1800) if you can afford 5.00× the parameters.",)
     assert found["And if cost is no object?"].answer == (
         "Ensemble has the best negative log-likelihood (NLL), 0.1800, at 5.00× the parameters of the plain network."
     )
     assert (
-        "Rank1 has the smallest calibration error (ECE), 0.0100"
+        "Rank1 has the smallest calibration error (ECE), 0.0100, against 0.0500 for the plain network."
         in found["Whose probabilities can you take at face value?"].answer
     )
 
@@ -56,6 +56,10 @@ def test_methods_that_no_test_tells_apart_are_tied():
     assert found[CHOICE].answer.endswith("Mc_Dropout is tied with it.")
     assert found[CHOICE].more == ("Ensemble, at 5.00× the parameters, is tied with it (NLL 0.1800).",)
     assert found["And if cost is no object?"].answer.endswith("Rank1 and Mc_Dropout are tied with it.")
+    first = [record | {"z": 1.0 if record["second"] == "plain" else 9.0} for record in ENSEMBLE_FIRST]
+    assert findings(*ALL, paired=first)["And if cost is no object?"].answer.endswith(
+        ". The plain network is tied with it."
+    )
     everyone = findings(*ALL, paired=[record | {"z": 1.0} for record in ENSEMBLE_FIRST])
     assert everyone["And if cost is no object?"].answer.endswith(" All other methods are tied with it.")
 
@@ -63,8 +67,8 @@ def test_methods_that_no_test_tells_apart_are_tied():
 def test_plain_training_stays_where_nothing_clearly_beats_it():
     found = findings(*ALL, paired=apart(z=-1.5))
     assert found[CHOICE].answer == (
-        "Stay with plain training: on 400 test examples, no method with up to 1.2× its parameters is clearly better in "
-        "NLL than its 0.3100 without being worse in accuracy."
+        "Stay with plain training: on 400 test examples, no method with up to 1.2× its parameters clearly beats its "
+        "NLL of 0.3100 without losing accuracy."
     )
     assert recommended(parse({"methods": list(ALL), "paired": apart(z=-1.5)})).name == "plain"
 
@@ -106,6 +110,22 @@ def test_one_seed_and_few_examples_are_said_to_be():
     assert twice[CHOICE].more == () and "400 test examples and 2 seeds" in twice["How sure is this?"].answer
 
 
+@pytest.mark.parametrize(("count", "told"), [(1, "1 test example cannot"), (9, "9 test examples cannot")])
+def test_a_handful_of_examples_gives_no_answer(count, told):
+    found = findings(PLAIN, RANK1, examples={"test": count}, paired=apart(among=("rank1", "plain")))
+    assert list(found) == [CHOICE]
+    assert found[CHOICE].answer == f"No answer yet: {told} tell methods apart. Collect more data first."
+
+
+def test_a_method_at_chance_is_not_said_to_be_certain():
+    plain = PLAIN | {"ood": {"name": "letters", "auroc": [0.52]}}
+    found = findings(plain, RANK1, paired=apart(z=-1.0, among=("rank1", "plain")))
+    assert found[CHOICE].more[0] == (
+        "Do not rely on the plain network to notice unfamiliar inputs: nothing shows that it is less certain of them "
+        "than of the test data (AUROC 52.00%, at chance)."
+    )
+
+
 def test_a_chosen_method_below_chance_is_named_as_such():
     plain = PLAIN | {"ood": {"name": "letters", "auroc": [0.8]}}
     rank1 = RANK1 | {"ood": {"name": "letters", "auroc": [0.4]}}
@@ -116,11 +136,11 @@ def test_a_chosen_method_below_chance_is_named_as_such():
     ])  # fmt: skip
     assert found[CHOICE].more == (
         "Do not rely on Rank1 to notice unfamiliar inputs: it is more certain of them than of the test data (AUROC "
-        "40.00\u00a0%, below chance). If that matters, take Mc_Dropout (AUROC 90.00\u00a0%), which is no worse in NLL.",
+        "40.00%, below chance). If that matters, take Mc_Dropout (AUROC 90.00%), which is no worse in NLL.",
     )
     assert found["Which recognises unfamiliar inputs?"].answer == (
-        "Mc_Dropout: its entropy tells letters from digits best, with an AUROC of 90.00\u00a0% (50\u00a0% is chance); "
-        "the plain network has 80.00\u00a0%. Rank1 is below chance."
+        "Mc_Dropout: its entropy tells letters from digits best, with an AUROC of 90.00% (50% is chance); "
+        "the plain network has 80.00%. Rank1 is below chance."
     )
 
 
@@ -153,14 +173,14 @@ def test_corruption():
     plain, rank1 = (m | {"corrupted": {"5": {"nll": [v]}}} for m, v in ((PLAIN, 2.0), (RANK1, 1.0)))
     assert answers(plain, rank1)["Which holds up on corrupted data?"] == (
         "At severity 5 (300 examples), Rank1 has the best NLL, 1.000, against 2.000 for the plain network. This was "
-        "not tested for chance."
+        "not tested, and may be chance."
     )
 
 
 def test_regression_speaks_of_densities_and_coverage():
     comparison = parse(fake.comparison(task="regression"))
     text = " ".join(finding.answer for finding in summarise(comparison))
-    assert "LPD" in text and "closest to the nominal 95\u00a0%" in text
+    assert "LPD" in text and "closest to the nominal 95%" in text
     assert "NLL" not in text
     # 1.96 standard errors of a share of 95 % among 359.
     assert "With 359 test examples, 2.3 points either way is within chance." in text

@@ -9,11 +9,13 @@ from typing import Any
 # What the library calls an argument, and how it is written on the command line.
 _SPELLINGS = (
     (re.compile(r"\b(categories|numbers|drop|na)=\[('[^\]]*')\],?"), lambda found: _flag(found[1], found[2])),
+    (re.compile(r"\b(categories|numbers)=\[\]"), r"no --\1"),
     (
         re.compile(r"\b(missing|task|target|normalise|class_weight)='([^']*)',?"),
         lambda found: _flag(found[1], found[2]),
     ),
     (re.compile(r"\bheader=False"), "--no-header"),
+    (re.compile(r"`root`"), "--root"),
     (re.compile(r"\b(resume|download|augment)=True"), r"--\1"),
     (re.compile(r"\binclude_seen=True"), "--include-seen"),
     (re.compile(r"\b(split|limit|size|classes)=(\d+)"), r"--\1 \2"),
@@ -56,6 +58,8 @@ def command_with(words: list[str], fixes: dict[str, Any]) -> str:
     Example:
         >>> command_with(["compare", "a.csv", "--drop", "b", "--json"], {"drop": ["b", "my id"], "missing": "impute"})
         "leanbayes compare a.csv --json --drop b 'my id' --missing impute"
+        >>> command_with(["compare", "a.csv"], {"na": ["-inf", "inf"]})
+        'leanbayes compare a.csv --na=-inf --na=inf'
     """
     kept: list[str] = []
     skipping = False
@@ -65,7 +69,16 @@ def command_with(words: list[str], fixes: dict[str, Any]) -> str:
         if not skipping:
             kept.append(word)
     for name, value in fixes.items():
-        kept += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
+        if name == "header":
+            kept.append("--no-header")
+            continue
+        flag, values = f"--{name.replace('_', '-')}", list(map(str, value if isinstance(value, list) else [value]))
+        if not values:
+            continue
+        if any(text.startswith("-") for text in values):
+            kept += [f"{flag}={text}" for text in values]  # else each would be taken for a flag
+        else:
+            kept += [flag, *values]
     return shlex.join(["leanbayes", *kept])
 
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from leanbayes.cli._errors import UsageError
+from leanbayes.cli._errors import UsageError, spelled
 
 PRESET_NAMES = (
     "plain",
@@ -68,6 +68,14 @@ def positive(text: str) -> float:
     return value
 
 
+def separator(text: str) -> str:
+    """One character; a tab is hard to type."""
+    found = {"tab": "\t", "\\t": "\t"}.get(text, text)
+    if len(found) != 1:
+        raise argparse.ArgumentTypeError(f"must be a single character or 'tab', not {text!r}")
+    return found
+
+
 def method(text: str) -> str:
     """The name of a preset, or where a method of one's own stands: ``module:attribute``."""
     if text in PRESET_NAMES or ":" in text:
@@ -95,6 +103,17 @@ def find_preset(name: str) -> Any:
     return own_preset(name)
 
 
+class Several(argparse.Action):
+    """Values of a flag that may be given again, as those must that begin with a dash: ``--drop=-a --drop=-b``."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
+        """Adds to what was given before, and replaces a default."""
+        before = getattr(namespace, self.dest, None)
+        setattr(namespace, self.dest, [*([] if before is self.default else before or []), *values])
+
+
 def add_data(parser: argparse.ArgumentParser) -> None:
     """The data set and how its files are read."""
     parser.add_argument(
@@ -104,28 +123,42 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("data")
     group.add_argument("--root", help="folder of named data sets (default: LEANBAYES_DATA or ~/.cache/leanbayes)")
-    group.add_argument("--download", action="store_true", default=None, help="fetch a public set that is not there")
+    group.add_argument("--download", action="store_true", default=None, help="fetch a public data set that is missing")
     group.add_argument("--target", help="a table's column to predict (default: one named so, else the last)")
-    group.add_argument("--task", choices=("classification", "binary", "regression"), help="what the target is")
+    group.add_argument("--task", choices=("classification", "binary", "regression"), help="kind of target")
     group.add_argument(
-        "--categories", nargs="+", metavar="COLUMN", help="columns to use as categories, also of numbers"
+        "--categories",
+        nargs="+",
+        action=Several,
+        metavar="COLUMN",
+        help="columns to treat as categories, even if they hold numbers",
     )
     group.add_argument(
-        "--numbers", nargs="+", metavar="COLUMN", help="columns to use as numbers, also if they look like ids"
+        "--numbers",
+        nargs="+",
+        action=Several,
+        metavar="COLUMN",
+        help="columns to treat as numbers, even if they look like ids",
     )
-    group.add_argument("--drop", nargs="+", metavar="COLUMN", help="columns of a table to leave out")
+    group.add_argument("--drop", nargs="+", action=Several, metavar="COLUMN", help="columns of a table to leave out")
     group.add_argument(
         "--missing",
         choices=("impute", "mean", "drop", "error"),
-        help="missing values: fill in the mean and flag them, only fill, drop the rows, or stop (default: impute)",
+        help="missing values: fill in the mean and flag it, only fill, drop the rows, or stop (default: impute)",
     )
-    group.add_argument("--na", nargs="+", metavar="TEXT", help="more texts that stand for a missing value")
-    group.add_argument("--no-header", dest="header", action="store_false", default=None, help="the CSV has no names")
-    group.add_argument("--separator", help="between the cells of a CSV file (default: found)")
+    group.add_argument("--na", nargs="+", action=Several, metavar="TEXT", help="more texts that mean a missing value")
+    group.add_argument(
+        "--no-header", dest="header", action="store_false", default=None, help="the CSV file has no line of names"
+    )
+    group.add_argument(
+        "--separator",
+        type=separator,
+        help="what separates the cells of a CSV file, a character or 'tab' (default: detected)",
+    )
     group.add_argument("--classes", type=count, help="number of classes of an NPZ file")
     group.add_argument("--split", type=seed, help="which published split of a UCI set")
     group.add_argument("--size", type=count, help="height and width that a folder's images get (default: 224)")
-    group.add_argument("--limit", type=count, help="examples of each part at most, to try things out")
+    group.add_argument("--limit", type=count, help="at most so many examples of each part, to try things out")
 
 
 def add_network(parser: argparse.ArgumentParser) -> None:
@@ -135,21 +168,27 @@ def add_network(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--class-weight", choices=("balanced",), help="count rare classes as much as frequent ones in training"
     )
-    group.add_argument("--batch-size", type=count, help="examples of an optimiser step")
-    group.add_argument("--lr", type=positive, help="learning rate at the start (default: 0.002, of SGD 0.1)")
+    group.add_argument("--batch-size", type=count, help="examples in an optimiser step")
+    group.add_argument("--lr", type=positive, help="learning rate at the start (default: 0.002; 0.1 for SGD)")
     group.add_argument(
         "--augment",
         action=argparse.BooleanOptionalAction,
         help="crop and flip training images at random (default: colour images only)",
     )
-    group.add_argument("--model", help="a network of leanbayes.models instead of the one that suits the data")
-    group.add_argument("--hidden", type=count, nargs="+", metavar="UNITS", help="widths of a multilayer perceptron")
+    group.add_argument("--model", help="a network from leanbayes.models, instead of the one chosen for the data")
+    group.add_argument(
+        "--hidden",
+        type=count,
+        nargs="+",
+        metavar="UNITS",
+        help="widths of the hidden layers of a multilayer perceptron",
+    )
     group.add_argument(
         "--patience",
         type=count_or_zero,
         metavar="N",
-        help="evaluations (of up to 40) without a better validation NLL after which training stops; 0: never "
-        "(default: 20, and never with images for which 'normal' takes a residual network)",
+        help="stop training after N evaluations (of up to 40) without a better validation NLL; 0: never "
+        "(default: 20; never for images on which 'normal' trains a residual network)",
     )
     group.add_argument(
         "--restore-best",
@@ -158,19 +197,19 @@ def add_network(parser: argparse.ArgumentParser) -> None:
         help="end with the best weights by validation NLL instead of the last (default: yes)",
     )
     group.add_argument(
-        "--refit", action="store_true", help="then train again on training and validation rows, for as many steps"
+        "--refit", action="store_true", help="then train again, on training and validation rows, for as many steps"
     )
     group.add_argument(
-        "--heteroscedastic", action="store_true", help="have the network predict the noise of each row of a regression"
+        "--heteroscedastic", action="store_true", help="in a regression, have the network predict the noise of each row"
     )
-    group.add_argument("--resume", action="store_true", help="go on with what the output folder holds")
+    group.add_argument("--resume", action="store_true", help="continue from what the output folder holds")
 
 
 def add_saved(parser: argparse.ArgumentParser, name: str = "checkpoint", metavar: str = "CHECKPOINT") -> None:
     """A folder that `fit` or `compare` wrote, and which of the methods of a comparison."""
     parser.add_argument(name, metavar=metavar, help="folder that `fit` or `compare` wrote")
     parser.add_argument(
-        "--method", metavar="METHOD", help="of a comparison (default: the one that its report recommends)"
+        "--method", metavar="METHOD", help="which method of a comparison (default: the one its report recommends)"
     )
 
 
@@ -181,19 +220,22 @@ def add_common(parser: argparse.ArgumentParser, samples: int | None = 32) -> Non
             "--samples",
             type=count_or_auto,
             default=samples,
-            help=f"samples of a prediction; 'auto' adds some until its uncertainty settles (default: {samples})",
+            help=f"samples per prediction; 'auto' adds more until the uncertainty settles (default: {samples})",
         )
         parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
     parser.add_argument("--json", action="store_true", help="print JSON on the standard output")
-    parser.add_argument("--config", metavar="FILE", help="YAML or JSON file with the names of these options")
+    parser.add_argument("--config", metavar="FILE", help="YAML or JSON file that sets these options by name")
 
 
 def load_data(options: argparse.Namespace) -> Any:
     """The data set that the options name."""
+    from dataclasses import replace
+
     from leanbayes.data import load
 
     given = {name: getattr(options, name) for name in _READER_OPTIONS if getattr(options, name, None) is not None}
     dataset = load(options.data, options.root, **given)
+    dataset = replace(dataset, notes=tuple(map(spelled, dataset.notes)))
     if options.limit is not None:
         dataset = dataset.limited(options.limit)
     return dataset.balanced() if getattr(options, "class_weight", None) is not None else dataset
@@ -201,8 +243,21 @@ def load_data(options: argparse.Namespace) -> Any:
 
 def describe(dataset: Any, screen: Any) -> None:
     """Show what was loaded, and what its reader did."""
-    for line in (dataset, *(f"note: {note}" for note in dataset.notes)):
-        screen.print(str(line), markup=False, highlight=False, soft_wrap=True)
+    for line in (_inventory(dataset), *(f"note: {note}" for note in dataset.notes)):
+        screen.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _inventory(dataset: Any) -> str:
+    """A data set on one line."""
+    kind = "regression" if dataset.task == "regression" else f"{len(dataset.class_names)} classes"
+    shape = " x ".join(map(str, dataset.schema.shape))
+    inputs = f"{'series' if dataset.inputs == 'series' else f'{dataset.inputs}s'} of {shape}"
+    if dataset.inputs == "table":
+        inputs = f"{shape} input{'' if shape == '1' else 's'}"
+    parts = ("training", "validation", "testing")
+    counts = [len(part) for part in (dataset.train, dataset.valid, dataset.test)]
+    rows = ", ".join(f"{count:,} for {part}" for count, part in zip(counts, parts))
+    return f"{dataset.name}: {inputs}, {kind}; {rows}"
 
 
 def budget(options: argparse.Namespace, dataset: Any) -> Any:

@@ -56,23 +56,28 @@ def _of_comparison(folder: Path, method: str | None) -> Saved:
     if not entries:
         raise UsageError(f"the comparison in {folder} has no trained model yet; finish it with --resume")
     if method is None:
-        chosen = _recommended(result, list(entries))
+        chosen, why = _recommended(result, list(entries))
         others = ", ".join(name for name in entries if name != chosen)
-        note = f"the model is {entries[chosen].get('title', chosen)}, which the report recommends"
-        notes = (note + (f"; --method takes another: {others}" if others else ""),)
+        notes = (why + (f"; choose another with --method: {others}" if others else ""),)
     else:
         chosen, notes = _named(method, list(entries), folder), ()
     return Saved(_seeds(folder / chosen)[0], notes)
 
 
-def _recommended(result: dict[str, Any], names: list[str]) -> str:
+def _recommended(result: dict[str, Any], names: list[str]) -> tuple[str, str]:
+    """The method to take, and why."""
+    from leanbayes.report.choice import called, learned_nothing, recommended, too_few
     from leanbayes.report.content import parse
-    from leanbayes.report.summary import recommended
 
-    entry = recommended(parse(result))
+    comparison = parse(result)
+    entry = recommended(comparison)
     if entry is None or entry.name not in names:
         raise UsageError(f"the report recommends no method; choose one with --method: {', '.join(names)}")
-    return entry.name
+    if len(names) == 1:
+        return entry.name, f"this is {called(entry)}, the only method of the comparison"
+    if learned_nothing(comparison) or too_few(comparison):
+        return entry.name, f"this is {called(entry)}; the report recommends no method yet"
+    return entry.name, f"this is {called(entry)}, which the report recommends"
 
 
 def _named(method: str, names: list[str], folder: Path) -> str:

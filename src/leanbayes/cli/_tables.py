@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.table import Table
 
 _WIDE = 120
@@ -57,7 +57,7 @@ def comparison_table(result: dict[str, Any], width: int = _WIDE) -> Table:
 
     seeds = len(result["seeds"])
     over = ", one seed" if seeds == 1 else f", mean of {seeds} seeds"
-    tested = f"{result['examples']['test']:,} test examples, " if "examples" in result else ""
+    tested = f"{counted(result['examples']['test'], 'test example')}, " if "examples" in result else ""
     narrow = width < _WIDE - 20
     metrics = [name for name in result["metrics"] if not narrow or name not in _FIRST_TO_GO]
     shifted = result["metrics"][1]
@@ -77,7 +77,7 @@ def comparison_table(result: dict[str, Any], width: int = _WIDE) -> Table:
             table.add_row(entry["title"], "failed")
             failed.append(f"{entry['title']}: {entry['error']}")
     if blind:
-        failed.append("* no better than chance (0.5) at telling unfamiliar inputs from test data")
+        failed.append("* not clearly better than chance (0.5) at telling unfamiliar inputs from test data")
     if failed:
         table.caption = escape("\n".join(failed))
     return table
@@ -92,15 +92,27 @@ def verdict(result: dict[str, Any]) -> str:
     return "\n".join([findings[0].answer, *(f"- {remark}" for remark in findings[0].more)]) if findings else ""
 
 
-def metric_table(title: str, metrics: dict[str, float]) -> Table:
-    """One line per metric."""
-    from rich.table import Table
+def counted(count: int, noun: str) -> str:
+    """A number of things.
 
-    table = Table("metric", "value", title=title)
+    Example:
+        >>> counted(1, "example"), counted(1200, "row")
+        ('1 example', '1,200 rows')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def metric_table(title: str, metrics: dict[str, float]) -> Group:
+    """One line per metric below a title, which may be wider than the table."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("metric", "value")
     for name, value in metrics.items():
         label, form, _ = _WRITTEN.get(name, (name, "{:.4g}", None))
         table.add_row(label, form.format(value))
-    return table
+    return Group(Text(title), table)
 
 
 def _best(result: dict[str, Any], name: str) -> float | None:

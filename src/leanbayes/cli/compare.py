@@ -24,10 +24,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=shared.methods,
         default=["all"],
         metavar="METHOD",
-        help=f"some of {', '.join(shared.PRESET_NAMES)}, or your own as module:attribute (default: all)",
+        help=f"any of {', '.join(shared.PRESET_NAMES)}, or your own as module:attribute (default: all)",
     )
-    parser.add_argument("--seeds", type=shared.seed, nargs="+", default=[0], help="one network per method and seed")
-    parser.add_argument("--ood", help="name or file of data from elsewhere, of the same shape (default: generated)")
+    parser.add_argument(
+        "--seeds",
+        type=shared.seed,
+        nargs="+",
+        default=[0],
+        help="seeds; one network is trained per method and seed (default: 0)",
+    )
+    parser.add_argument("--ood", help="name or file of out-of-distribution data of the same shape (default: generated)")
     parser.add_argument("--out", help="output folder (default: runs/compare-DATA-TIME)")
     shared.add_common(parser)
 
@@ -37,13 +43,12 @@ def run(options: argparse.Namespace) -> int:
     out = shared.output_folder(options, "compare")
     screen = console(options.json)
     device = shared.device_of(options)
-    dataset = shared.load_data(options)
-    from leanbayes.compare import compare
-    from leanbayes.data import load
-
     own = [name for name in options.method if ":" in name]
     names = [*shared.PRESET_NAMES, *own] if "all" in options.method else options.method
     methods = [shared.find_preset(name) for name in dict.fromkeys(names)]
+    dataset = shared.load_data(options)
+    from leanbayes.compare import compare
+    from leanbayes.data import load
 
     def watch(event: str, entry: dict[str, Any]) -> None:
         if event == "start":

@@ -10,7 +10,7 @@ import argparse
 from leanbayes.cli import _options as shared
 from leanbayes.cli._errors import spelled
 from leanbayes.cli._saved import find_saved
-from leanbayes.cli._tables import console, metric_table, print_json
+from leanbayes.cli._tables import console, counted, metric_table, print_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         print_json({**about, **counts, "notes": notes, "metrics": metrics})
         return 0
     screen = console()
-    screen.print(metric_table(f"{data}: {len(y)} examples", metrics))
+    screen.print(metric_table(f"{data}: {counted(len(y), 'example')}", metrics))
     for note in notes:
         screen.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
     return 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from leanbayes.cli import _options as shared
-from leanbayes.cli._tables import console, metric_table, print_json
+from leanbayes.cli._tables import console, counted, metric_table, print_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +32,7 @@ def run(options: argparse.Namespace) -> int:
     out = shared.output_folder(options, "fit")
     screen = console(options.json)
     device = shared.device_of(options)
+    method = shared.find_preset(options.method)
     dataset = shared.load_data(options)
     from leanbayes.compare import Seen, save_checkpoint, train
     from leanbayes.compare.measure import measure, predict_all
@@ -39,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     from leanbayes.compare.train import choose_augmentation, make_model
 
     shared.describe(dataset, screen)
-    method = shared.find_preset(options.method).suited(dataset.inputs)
+    method = method.suited(dataset.inputs)
     budget = shared.budget(options, dataset)
     config = budget.config(method, options.seeds, device)
     varying = options.heteroscedastic
@@ -59,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         x, y = dataset.ready("test")
         prediction = predict_all(model, x, options.samples, likelihood)
         metrics = measure(prediction, y, 1.0 if scale is None else scale.std[0])
-        screen.print(metric_table(f"{method.title}, {len(y)} test examples", metrics))
+        screen.print(metric_table(f"{method.title}, {counted(len(y), 'test example')}", metrics))
     screen.print(f"model: {out}", markup=False, highlight=False, soft_wrap=True)
     if options.json:
         print_json({"model": str(out), "method": method.name, "metrics": metrics, "train_seconds": history.seconds})

@@ -15,7 +15,7 @@ from typing import Any
 from leanbayes.cli import _options as shared
 from leanbayes.cli._errors import UsageError
 from leanbayes.cli._saved import find_saved
-from leanbayes.cli._tables import console, print_json
+from leanbayes.cli._tables import console, counted, print_json
 
 _ENDINGS = (".csv", ".parquet", ".npz", ".json")
 
@@ -26,7 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="INPUT", help="CSV, Parquet, NPZ or TXT file, image or folder of images")
     parser.add_argument("--out", help=f"file to write, ending in {', '.join(_ENDINGS)} (default: CSV on the screen)")
     parser.add_argument(
-        "--keep", nargs="+", metavar="COLUMN", default=[], help="columns of a table to copy, besides its ids"
+        "--keep",
+        nargs="+",
+        action=shared.Several,
+        metavar="COLUMN",
+        default=[],
+        help="columns of a table to copy, besides its ids",
     )
     shared.add_common(parser)
 
@@ -63,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(_csv(columns))
     else:
         _write(out, columns)
-        screen.print(f"{len(rows.x)} predictions: {out}", markup=False, highlight=False, soft_wrap=True)
+        screen.print(f"{counted(len(rows.x), 'prediction')}: {out}", markup=False, highlight=False, soft_wrap=True)
         if options.json:
             print_json({"predictions": str(out), "rows": len(rows.x), "unseen": rows.unseen, "notes": notes})
     return 0

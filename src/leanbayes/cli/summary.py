@@ -20,7 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", metavar="MODEL", help="name in leanbayes.models, saved file, or folder of `fit` or `compare`"
     )
-    parser.add_argument("--method", metavar="METHOD", help="convert the network first, or which one of a comparison")
+    parser.add_argument(
+        "--method",
+        metavar="METHOD",
+        help="convert the network by this method first, or choose a method of a comparison",
+    )
     shared.add_common(parser, samples=None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -156,11 +157,12 @@ def own_preset(name: str) -> Preset:
     if isinstance(value, Method):
         # Results stand in a folder of this name, which no preset shares.
         return Preset(f"own-{attribute}" if attribute in PRESETS else attribute, attribute, value)
-    known = ", ".join(n for n in vars(module) if not n.startswith("_")) if value is None else ""
-    raise ValueError(
-        f"{name!r} is no method, preset, or function that returns one"
-        + (f"; {where} has {known or 'nothing'}" if known else f", but {value!r}")
-    )
+    if value is not None:
+        raise ValueError(f"{name!r} is no method, preset, or function that returns one, but {value!r}")
+    own = [n for n, v in vars(module).items() if isinstance(v, (Method, Preset)) and not n.startswith("_")]
+    near = difflib.get_close_matches(attribute, [n for n in vars(module) if not n.startswith("_")], n=1)
+    hint = f"did you mean {near[0]}?" if near else f"its methods are {', '.join(own)}" if own else "it has no methods"
+    raise ValueError(f"the module {where!r} has no {attribute!r}; {hint}")
 
 
 def presets(names: Sequence[str] | None = None) -> list[Preset]:

@@ -22,7 +22,14 @@ from leanbayes.compare.presets import presets as presets_of
 from leanbayes.compare.seen import Seen, fingerprint, identity
 from leanbayes.compare.shifts import Evaluation, make_evaluation
 from leanbayes.compare.threads import suitable_threads
-from leanbayes.compare.train import Budget, choose_augmentation, make_likelihood, make_model, train
+from leanbayes.compare.train import (
+    Budget,
+    choose_augmentation,
+    make_likelihood,
+    make_model,
+    train,
+    train_and_valid_counts,
+)
 from leanbayes.data import Dataset, load
 from leanbayes.data.augment import Augmentation
 from leanbayes.training.checkpoints import check_same_rows
@@ -204,7 +211,8 @@ def _header(job: _Job, plain: nn.Module, command: str) -> dict[str, Any]:
 def _counts(job: _Job) -> dict[str, int]:
     """How many examples the figures stand on."""
     dataset, shifted = job.dataset, job.evaluation.corrupted
-    counts = {"train": len(dataset.train), "valid": len(dataset.valid), "test": len(job.evaluation.y)}
+    train, valid = train_and_valid_counts(dataset)
+    counts = {"train": train, "valid": valid, "test": len(job.evaluation.y)}
     if shifted:
         counts["corrupted"] = len(next(iter(shifted.values()))[1])
     return counts if job.evaluation.ood is None else counts | {"ood": len(job.evaluation.ood)}

@@ -62,7 +62,11 @@ def make_evaluation(
         The tensors, the same for every model.
     """
     if not len(dataset.test):
-        raise ValueError(f"{dataset.name} has no test examples to measure on; hold some out (test=0.2)")
+        count = len(dataset.train) + len(dataset.valid)
+        raise ValueError(
+            f"{dataset.name} has no test examples to measure on; it needs more than its {count:,}, "
+            "or a test part of its own"
+        )
     part = dataset.test.spaced(limit)
     notes = () if len(part) == len(dataset.test) else (f"measured on {len(part)} of {len(dataset.test)} test examples",)
     raw, scale = part.tensor(), dataset.normalisation

@@ -243,12 +243,27 @@ def _parts(dataset: Dataset, config: TrainConfig) -> dict[str, Any]:
     if rows < FEWEST_ROWS or not len(dataset.valid):
         return {"train": train, "valid": None}
     valid = _examples(dataset, "valid", config)
-    lacking = held_out_count(rows) - len(dataset.valid)
-    if lacking > 0 and isinstance(train, tuple) and isinstance(valid, tuple):
+    lacking = _lacking(dataset)
+    if lacking and isinstance(train, tuple) and isinstance(valid, tuple):
         train, more = divide_examples(train, lacking, config.seed)
         assert more is not None
         valid = join(valid, more)
     return {"train": train, "valid": valid}
+
+
+def train_and_valid_counts(dataset: Dataset) -> tuple[int, int]:
+    """How many examples a network learns from, and how many tell it when to stop."""
+    lacking = _lacking(dataset)
+    return len(dataset.train) - lacking, len(dataset.valid) + lacking
+
+
+def _lacking(dataset: Dataset) -> int:
+    """How many training rows go to a validation part that is too small to stop on."""
+    rows = len(dataset.train) + len(dataset.valid)
+    in_memory = all(isinstance(part.x, Tensor) for part in (dataset.train, dataset.valid))
+    if rows < FEWEST_ROWS or not len(dataset.valid) or not in_memory:
+        return 0
+    return max(0, held_out_count(rows) - len(dataset.valid))
 
 
 def _examples(dataset: Dataset, name: Any, config: TrainConfig) -> Any:

@@ -190,7 +190,7 @@ def _without_seen(saved: Checkpoint, data: Any, part: Part, include_seen: bool) 
         return Unseen(part, None, 0, (note,))
     count, rows = int(known.sum()), len(part)
     if include_seen:
-        note = f"{count} of the {rows} rows were seen in training, so that the figures are not those of new data"
+        note = f"{count} of the {rows} rows were seen in training: these are not figures on new data"
         return Unseen(part, count, 0, (note,) if count else ())
     if count == rows:
         raise ValueError(

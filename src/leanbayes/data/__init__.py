@@ -7,7 +7,7 @@ from leanbayes.data._files import data_root
 from leanbayes.data._new import NewRows, read_new, read_rows
 from leanbayes.data._normalise import Affine, Normalisation
 from leanbayes.data._registry import load, names, register, register_family, register_file, register_folder
-from leanbayes.data._roles import TableError
+from leanbayes.data._table_errors import TableError
 from leanbayes.data.cifar import read_cifar10, read_cifar100
 from leanbayes.data.digits import read_digits
 from leanbayes.data.download import fetch, obtain

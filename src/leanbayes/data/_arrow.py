@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from leanbayes.data._extras import need
+from leanbayes.data._ragged import uneven, with_unnamed
+from leanbayes.data._table_errors import TableError
 
 CSV_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt")
 # The later one wins where two fit a file equally well: commas also stand in numbers.
@@ -24,6 +26,9 @@ _MISSING = (
     "k.a.", "k. a.", "-", "--", "?", ".",
 )  # fmt: skip
 _BYTE_ORDER_MARKS = (
+    # Their first half is the mark of UTF-16.
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
@@ -96,22 +101,28 @@ def _csv(path: Path, separator: str | None, header: bool, notes: list[str]) -> t
     lines = csv.reader(io.StringIO(sample, newline=""), delimiter=separator)
     names = [cell.strip() for cell in next(lines)]
     if header and all(map(_is_number, names)):
-        raise ValueError(
+        raise TableError(
             f"the first line of {path} holds numbers where names of columns should stand; "
-            "add a line of names, or pass header=False"
+            "add a line of names, or pass header=False",
+            {"header": False},
         )
     if header:
         skipped += lines.line_num  # more than one where a name has a line break
+        rows = [row for row in islice(lines, _LINES) if row]
+        names = with_unnamed(names, rows if len(data) <= _SAMPLE else rows[:-1], notes)
     # pyarrow takes columns of one name, but not one type for each.
     places = [str(number) for number in range(len(names))]
-    table = reader.read_csv(
-        arrow.BufferReader(data),
-        read_options=reader.ReadOptions(column_names=places, skip_rows=skipped),
-        parse_options=reader.ParseOptions(delimiter=separator, newlines_in_values=True),
-        convert_options=reader.ConvertOptions(
-            column_types=dict.fromkeys(places, arrow.string()), strings_can_be_null=False
-        ),
-    )
+    try:
+        table = reader.read_csv(
+            arrow.BufferReader(data),
+            read_options=reader.ReadOptions(column_names=places, skip_rows=skipped),
+            parse_options=reader.ParseOptions(delimiter=separator, newlines_in_values=True),
+            convert_options=reader.ConvertOptions(
+                column_types=dict.fromkeys(places, arrow.string()), strings_can_be_null=False
+            ),
+        )
+    except arrow.ArrowInvalid as error:
+        raise ValueError(uneven(path.name, data.decode(), separator, len(names), skipped) or str(error)) from None
     return table.rename_columns(names if header else [""] * len(names)), separator
 
 
@@ -123,6 +134,12 @@ def _utf8(path: Path, notes: list[str]) -> bytes:
     for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):
             return data.decode(encoding).encode()
+    # In UTF-16 without its mark, every other byte of a Latin letter is 0.
+    for start, encoding in ((1, "utf-16-le"), (0, "utf-16-be")):
+        half = data[start:_SAMPLE:2]
+        if half.count(0) > len(half) // 2:
+            notes.append("the file was read as UTF-16, though it has no mark that says so")
+            return data.decode(encoding).encode()
     try:
         data.decode("utf-8")
         return data
@@ -132,7 +149,7 @@ def _utf8(path: Path, notes: list[str]) -> bytes:
         text = data.decode("cp1252")
     except UnicodeDecodeError:
         text = data.decode("latin-1")
-    notes.append(f"{path.name} is not UTF-8 and was read as Windows-1252 (Latin-1)")
+    notes.append("the file is not in UTF-8, and was read as Windows-1252 (Latin-1)")
     return text.encode()
 
 

@@ -40,7 +40,7 @@ def fit_column(
                       column.format.others, indicator)  # fmt: skip
     if kind == "date":
         parts, origin = _date_parts(column.values[rows])
-        return Column(column.name, (), "date", column.format.pattern, (), indicator, parts, origin)
+        return Column(column.name, (), "date", column.format.pattern, column.format.others, indicator, parts, origin)
     return Column(
         column.name,
         kind="boolean" if kind == "boolean" else "number",

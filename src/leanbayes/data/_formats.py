@@ -29,7 +29,13 @@ _PAIRS = (
     "yes/no", "y/n", "true/false", "t/f", "on/off", "ja/nein", "j/n", "wahr/falsch", "oui/non", "vrai/faux", "si/no",
     "sí/no", "sim/não", "da/net", "tak/nie",
 )  # fmt: skip
-_CLOCK = {"": "", " %H:%M": r"[ T]\d{1,2}:\d{2}", " %H:%M:%S": r"[ T]\d{1,2}:\d{2}:\d{2}"}
+_TIMES = {
+    "%H:%M": r"\d{1,2}:\d{2}",
+    "%H:%M:%S": r"\d{1,2}:\d{2}:\d{2}",
+    "%I:%M %p": r"\d{1,2}:\d{2} ?[AaPp][Mm]",
+    "%I:%M:%S %p": r"\d{1,2}:\d{2}:\d{2} ?[AaPp][Mm]",
+}
+_CLOCK = {"": "", **{f" {clock}": f"[ T]{texts}" for clock, texts in _TIMES.items()}}
 _DAYS = {
     "%Y-%m-%d": r"\d{4}-\d{1,2}-\d{1,2}",
     "%Y/%m/%d": r"\d{4}/\d{1,2}/\d{1,2}",
@@ -45,10 +51,21 @@ _DAYS = {
     "%b %d, %Y": r"[A-Za-z]{3} \d{1,2}, \d{4}",
     "%d %B %Y": r"\d{1,2} [A-Za-z]{3,} \d{4}",
     "%B %d, %Y": r"[A-Za-z]{3,} \d{1,2}, \d{4}",
+    "%Y-%m": r"(19|20)\d{2}-\d{2}",
 }
 ISO, ISO_ZONE = "ISO 8601", "ISO 8601 with zone"
+# What texts of each pattern look like.
+_DATES = {
+    ISO: r"\d{4}-\d{2}-\d{2}([ T]\d.*)?",
+    **{day + clock: days + clocks for day, days in _DAYS.items() for clock, clocks in _CLOCK.items()},
+    **_TIMES,
+}
+# The day that strptime gives to a time without one: the first of January 1900.
+_MIDNIGHT = -2208988800.0
+_OR, _MOST_PATTERNS = " or ", 4
 _WHOLE = r"[+-]?\d+"
 _CURRENCY = "€$£¥%"
+_MINUS = "\u2212"
 # A column is of numbers where at most one value in twenty is none, and few different ones are not.
 _LEAST_SHARE, _MOST_OTHERS, _LEAST_VALUES = 0.95, 5, 20
 # Values of each column that the decimal mark is looked for in.
@@ -62,8 +79,9 @@ class Format:
 
     Attributes:
         kind: What they stand for.
-        pattern: One of `NUMBERS`, a pattern of strptime or an ISO one, "yes/no"; empty for plain texts.
-        others: Texts that are no numbers, and count as missing.
+        pattern: One of `NUMBERS`, a pattern of strptime or an ISO one (or several of these with " or " between
+            them), "yes/no"; empty for plain texts.
+        others: Texts that are no numbers or no dates, and count as missing.
         whole: Whether all numbers are whole and written so.
         either: Whether days and months may be the other way round.
     """
@@ -73,6 +91,11 @@ class Format:
     others: tuple[str, ...] = ()
     whole: bool = False
     either: bool = False
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The ways in which dates are written."""
+        return tuple(self.pattern.split(_OR))
 
 
 def find_decimal(columns: list[Any], separator: str | None) -> str | None:
@@ -112,7 +135,8 @@ def find_format(column: Any, decimal: str | None = None, separator: str | None =
     for name in names:
         if _all(hits[name]):
             return Format("number", name, whole=_all(_matches(column, _WHOLE)))
-    found = _find_boolean(column) or _find_date(column, month_first=decimal != "," and separator != ";")
+    month_first = decimal != "," and separator != ";"
+    found = _find_boolean(column) or _find_date(column, month_first) or _find_dates(column, month_first)
     if found is not None:
         return found
     best = max(names, key=lambda name: _count(hits[name]))
@@ -176,13 +200,15 @@ def _number_pattern(name: str) -> str:
     thousands = "[ \u00a0\u202f]" if NUMBERS[name][1] == " " else "['’]" if NUMBERS[name][1] == "'" else thousands
     digits = rf"(\d{{1,3}}({thousands}\d{{3}})+|\d+)" if thousands else r"\d+"
     number = rf"({digits}({decimal}\d*)?|{decimal}\d+)([eE][+-]?\d+)?"
+    in_brackets = rf"|\([{_CURRENCY}]?\s?{number}\s?[{_CURRENCY}]?\)"  # as accountants write what is below zero
     words = "|[+-]?(inf|Inf|INF|infinity|Infinity)" if name == "1234.5" else ""
-    return rf"[{_CURRENCY}]?\s?[+-]?[{_CURRENCY}]?{number}\s?[{_CURRENCY}]?{words}"
+    return rf"[{_CURRENCY}]?\s?[+\-{_MINUS}]?[{_CURRENCY}]?{number}\s?[{_CURRENCY}]?{in_brackets}{words}"
 
 
 def _numbers(column: Any, name: str) -> Any:
     arrow, compute = need("pyarrow", "tables"), need("pyarrow.compute", "tables")
     decimal = NUMBERS[name][0]
+    column = compute.replace_substring_regex(column, rf"^\((.*)\)$|{_MINUS}", r"-\1")
     # What is neither a digit nor the decimal mark, a sign or an exponent goes.
     plain = compute.replace_substring_regex(column, rf"[^0-9a-zA-Z+\-{decimal}]", "")
     if decimal == ",":
@@ -219,10 +245,9 @@ def _find_date(column: Any, month_first: bool) -> Format | None:
         if _all(_matches(few, r"\d{4}-\d{2}-\d{2}.*")) and _reads(few, pattern) and _reads(known, pattern):
             return Format("date", pattern)
     found = [
-        day + clock
-        for day, days in _DAYS.items()
-        for clock, clocks in _CLOCK.items()
-        if _all(_matches(few, days + clocks)) and _all(_matches(known, days + clocks)) and _reads(known, day + clock)
+        pattern
+        for pattern, texts in _DATES.items()
+        if pattern != ISO and _all(_matches(few, texts)) and _all(_matches(known, texts)) and _reads(known, pattern)
     ]
     if not found:
         return None
@@ -232,6 +257,47 @@ def _find_date(column: Any, month_first: bool) -> Format | None:
     return Format("date", chosen, either=bool(months and others))
 
 
+def _find_dates(column: Any, month_first: bool) -> Format | None:
+    """Dates written in more than one way, or with a few texts among them that are none."""
+    compute = need("pyarrow.compute", "tables")
+    known = column.drop_null()
+    few = known.slice(0, _FEW)
+    if _count(_matches(few, "|".join(_DATES.values()))) < _LEAST_SHARE * len(few):
+        return None
+    values = compute.value_counts(known)
+    texts, counts = values.field("values"), values.field("counts")
+    patterns: list[str] = []
+    either = False
+    while len(texts) and len(patterns) < _MOST_PATTERNS:
+        fits = {p: _fits(texts, p) for p in _DATES if not any(_contradict(p, other) for other in patterns)}
+        shares = {p: int(compute.sum(counts.filter(fit)).as_py() or 0) for p, fit in fits.items()}
+        # Of equals, the order of day and month that the file suggests.
+        best = max(shares, key=lambda p: (shares[p], p.startswith("%m") == month_first))
+        if not shares[best]:
+            break
+        either |= any(_contradict(best, p) and shares[p] == shares[best] for p in shares)
+        patterns.append(best)
+        left = compute.invert(fits[best])
+        texts, counts = texts.filter(left), counts.filter(left)
+    stray = int(compute.sum(counts).as_py() or 0)
+    few_stray = len(texts) <= _MOST_OTHERS and stray <= (1 - _LEAST_SHARE) * len(known) and len(known) >= _LEAST_VALUES
+    if not patterns or (stray and not few_stray):
+        return None
+    return Format("date", _OR.join(patterns), tuple(sorted(texts.to_pylist())), either=either)
+
+
+def _fits(texts: Any, pattern: str) -> Any:
+    """Which texts a pattern reads."""
+    compute = need("pyarrow.compute", "tables")
+    looks = _matches(texts, _DATES[pattern])
+    return compute.is_valid(_seconds(compute.if_else(looks, texts, None), pattern)) if _any(looks) else looks
+
+
+def _contradict(one: str, other: str) -> bool:
+    """Whether two patterns differ in the order of day and month alone."""
+    return one != other and {one[:6], other[:6]} == {"%m/%d/", "%d/%m/"}
+
+
 def _reads(column: Any, pattern: str) -> bool:
     return _seconds(column, pattern).null_count == column.null_count
 
@@ -239,12 +305,16 @@ def _reads(column: Any, pattern: str) -> bool:
 def _seconds(column: Any, pattern: str) -> Any:
     """Seconds since 1970, null where a text is no such date."""
     arrow, compute = need("pyarrow", "tables"), need("pyarrow.compute", "tables")
+    if _OR in pattern:
+        parts = {p: compute.if_else(_matches(column, _DATES[p]), column, None) for p in pattern.split(_OR)}
+        return compute.coalesce(*(_seconds(part, p) for p, part in parts.items()))
     if pattern not in (ISO, ISO_ZONE):
-        texts = (
-            compute.replace_substring(column, "T", " ") if "%H" in pattern and "%b" not in pattern.lower() else column
-        )
+        clock = any(hour in pattern for hour in ("%H", "%I")) and "%b" not in pattern.lower()
+        texts = compute.replace_substring_regex(column, r"(\d)T(\d)", r"\1 \2") if clock else column
         stamps = compute.strptime(texts, format=pattern, unit="s", error_is_null=True)
-        return stamps.cast(arrow.int64()).cast(arrow.float64())
+        seconds = stamps.cast(arrow.int64()).cast(arrow.float64())
+        # A time without a date is one of the first of January 1970.
+        return compute.subtract(seconds, _MIDNIGHT) if pattern in _TIMES else seconds
     kind = arrow.timestamp("us", tz="UTC" if pattern == ISO_ZONE else None)
     try:
         return as_seconds(column.cast(kind))

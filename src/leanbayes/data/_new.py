@@ -19,7 +19,7 @@ from leanbayes.data._dataset import Column, Schema
 from leanbayes.data._encode import encode_columns, infinite_row, listed, short, unseen, wrong_values
 from leanbayes.data._files import PathLike
 from leanbayes.data._npz import read_npz
-from leanbayes.data._roles import Problem, raise_all
+from leanbayes.data._table_errors import Problem, TableError, raise_all
 from leanbayes.data._text import encode
 from leanbayes.data.folder import ImageFiles, image_paths
 from leanbayes.data.npz import inputs_of
@@ -98,7 +98,12 @@ def read_rows(path: PathLike, schema: Schema, *, targets: str = OPTIONAL, keep: 
     elif schema.inputs == "table" and path.name.lower().endswith((*CSV_ENDINGS, ".parquet")):
         found = _from_table(path, schema, targets, keep)
     else:
-        raise ValueError(f"inputs of the kind {schema.inputs!r} are not read from {path.name}; use an NPZ file with x")
+        others = {
+            "image": "an image, a folder of images or ",
+            "text": "a TXT file or ",
+            "table": "a CSV, TSV or Parquet file or ",
+        }
+        raise ValueError(f"the network cannot read {path.name}; give {others.get(schema.inputs, '')}an NPZ file with x")
     shape = tuple(found.x.shape[1:])
     if shape != schema.shape:
         raise ValueError(f"{path.name} has inputs of shape {shape}, but the network takes {schema.shape}")
@@ -123,7 +128,12 @@ def _from_table(path: Path, schema: Schema, targets: str, keep: Sequence[str]) -
             f"the network was trained on arrays, which have no names of columns to look for in {path.name}; "
             "use an NPZ file with x"
         )
-    cells = read_cells(path, **schema.file_options)
+    try:
+        cells = read_cells(path, **schema.file_options)
+    except TableError:  # its options are those of a training
+        raise ValueError(
+            f"the first line of {path.name} holds numbers where names of columns should stand; add a line of names"
+        ) from None
     if missing := [code.name for code in schema.columns if code.name not in cells.columns]:
         raise ValueError(
             f"{path.name} lacks the columns {', '.join(map(repr, missing))}, which the network was trained on"
@@ -223,6 +233,11 @@ def _targets(column: RawColumn, schema: Schema, path: Path) -> Tensor:
         return torch.from_numpy(column.values.astype(np.float64))
     number = {name: position for position, name in enumerate(schema.class_names)}
     texts: list[str | None] = column.texts.tolist()
+    # Spellings that training took for one and the same.
+    lower = {name.lower(): position for name, position in number.items()}
+    if len(lower) == len(number):
+        number = lower | number
+        texts = [text if text in number or text is None else text.lower() for text in texts]
     labels = [number.get(text or "", -1) for text in texts]
     if -1 in labels:
         unknown = texts[labels.index(-1)]

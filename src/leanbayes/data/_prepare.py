@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 from leanbayes.data._columns import RawColumn
 from leanbayes.data._dataset import Column
 from leanbayes.data._encode import MAX_CATEGORIES, fit_column, infinite_row, listed, short, top_categories
-from leanbayes.data._roles import LEAST_COVERED, Problem, TableError, is_free_text, is_id, most_categories
+from leanbayes.data._formats import Format
+from leanbayes.data._roles import LEAST_COVERED, is_free_text, is_id, most_categories
+from leanbayes.data._table_errors import Problem, TableError
 
 # Up to so many texts, one that occurs once is a category, too.
 _FEW_CATEGORIES = 20
@@ -40,17 +43,41 @@ def unusable(features: list[RawColumn], categories: Sequence[str], numbers: Sequ
     found = []
     for column in features:
         name, fix = column.name, {"drop": [column.name]}
+        # To drop what is asked for as something else would be a problem, too.
+        unasked = {
+            option: [other for other in names if other != name]
+            for option, names in (("categories", categories), ("numbers", numbers))
+            if name in names
+        }
         if name in numbers and (column.is_text or column.format.kind == "date"):
             example = short(str(column.texts[~column.missing][0]))
-            found.append(Problem(f"column {name!r} of {path.name} holds no numbers but, for example, {example}", fix))
+            found.append(
+                Problem(f"column {name!r} of {path.name} holds no numbers but, for example, {example}", unasked)
+            )
         count = len(set(column.texts.tolist()) - {None}) if name in categories else 1
         if count > MAX_CATEGORIES:
             text = f"column {name!r} of {path.name} has {count} values, more than the {MAX_CATEGORIES} of categories"
-            found.append(Problem(text, fix))
-        row = infinite_row(column)
-        if row is not None:
-            found.append(Problem(f"column {name!r} of {path.name} holds an infinite number in row {row + 1}", fix))
+            found.append(Problem(text, unasked))
+        found += infinite(column, f"column {name!r} of {path.name}", fix)
     return found
+
+
+def infinite(column: RawColumn, where: str, fix: dict[str, Any] | None = None) -> list[Problem]:
+    """The problem of infinite numbers, which may count as missing.
+
+    Args:
+        column: The column.
+        where: What to call it.
+        fix: What else solves it, in a file whose numbers are no texts.
+    """
+    row = infinite_row(column)
+    if row is None:
+        return []
+    text = f"{where} holds an infinite number in row {row + 1}"
+    if column.cells is None:
+        return [Problem(text if fix else f"{text}; remove such rows", fix or {})]
+    texts = set(column.cells.take(np.flatnonzero(np.isinf(column.values))).to_pylist())
+    return [Problem(f"{text}, which can count as missing", {"na": sorted(texts)})]
 
 
 def gaps(columns: list[RawColumn], path: Path) -> list[Problem]:
@@ -67,15 +94,17 @@ def handle_missing(
     if without.all():
         raise TableError(f"the target {goal.name!r} of {path.name} has no values", {"target": "NAME"})
     if without.any():
-        notes.append(f"{int(without.sum())} of {len(without)} rows were left out, as they have no {goal.name!r}")
+        others = listed([short(text) for text in goal.format.others])
+        nor = f" or one that stands for none ({others})" if others else ""
+        notes.append(f"{int(without.sum())} of {len(without)} rows were left out, as they have no {goal.name!r}{nor}")
         goal, features = goal.take(~without), [column.take(~without) for column in features]
     counts = {column.name: int(column.missing.sum()) for column in features}
     there = listed([f"{count} in {name!r}" for name, count in counts.items() if count])
     if not there or missing == "error":
         return goal, features
     if missing != "drop":
-        how = "the training mean" if missing == "mean" else "the training mean, and flagged"
-        notes.append(f"missing values were filled with {how}: {there}")
+        flagged = "" if missing == "mean" else " and flagged"
+        notes.append(f"missing values were filled{flagged}: {there}")
         return goal, features
     bad = np.any([column.missing for column in features], axis=0)
     if bad.all():
@@ -122,16 +151,24 @@ def fit_columns(
         code = fit_column(column, rows, category=name in categories, most=most, gaps=flag)
         if texts and len(code.categories) < count:
             details.append(f"{name!r} (the {len(code.categories)} most frequent of {count})")
-        if code.kind == "date" and column.format.either:
-            details.append(f"{name!r} (read as {'month/day' if code.format.startswith('%m') else 'day/month'})")
+        if code.kind == "date" and (remarks := _on_dates(column.format)):
+            details.append(f"{name!r} ({remarks})")
         if code.others:
-            details.append(f"{name!r} (missing: {listed([short(text) for text in code.others])})")
+            details.append(f"{name!r} ({listed([short(text) for text in code.others])} counted as missing)")
         used.append(column)
         fitted.append(code)
     notes += _kinds([code for code in fitted if code.name not in categories])
     if details:
         notes.append(f"in detail: {listed(details)}")
     return used, fitted
+
+
+def _on_dates(form: Format) -> str:
+    """What a reader should know about how dates were read."""
+    american = any(pattern.startswith("%m") for pattern in form.patterns)
+    several = f"written in {len(form.patterns)} ways" if len(form.patterns) > 1 else ""
+    order = f"read as {'month/day' if american else 'day/month'}" if form.either else ""
+    return ", ".join(filter(None, (several, order)))
 
 
 def _no_use(column: RawColumn, rows: NDArray[np.int64]) -> str | None:

@@ -21,6 +21,7 @@ _FILES: dict[str, Reader] = {}
 _FOLDERS: list[tuple[Callable[[Path], bool], Reader]] = []
 _FAMILIES: dict[str, Reader] = {}
 # Options of readers that decide how examples are read, not which.
+_SHEETS = (".xlsx", ".xls", ".ods")
 _ONLY_HOW = ("download", "lazy", "workers")
 
 
@@ -115,7 +116,8 @@ def load(data: PathLike, root: PathLike | None = None, **options: Any) -> Datase
             f"there is no file {name}{near}; give the path of a file or one of {', '.join(names())}"
         )
     if reader is None:
-        raise ValueError(f"{name} is of no known format; files are read that end in {', '.join(_FILES)}")
+        hint = "; save the sheet as CSV" if path.suffix.lower() in _SHEETS else ""
+        raise ValueError(f"{name} is of no known format; files are read that end in {', '.join(_FILES)}{hint}")
     return _call(name, reader, (path,), options, where=path)
 
 
@@ -131,7 +133,7 @@ def _folder_reader(path: Path) -> Reader:
             return reader
     raise ValueError(
         f"the folder {path} holds neither folders of images (one per class) nor the tables of MIMIC-III; "
-        f"for a named set pass it as `root`"
+        "for a named set, give its name and pass this folder as `root`"
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from leanbayes.data._columns import RawColumn
 from leanbayes.data._encode import listed
+from leanbayes.data._table_errors import Problem
 
 # Names that a target has where nothing else is said.
 _TARGET_NAMES = ("target", "label", "class", "y", "outcome", "response", "output", "ziel", "zielwert", "klasse")
@@ -21,47 +21,6 @@ _LEAST_ROWS = 20
 _MOSTLY = 0.9
 # The share of rows that the categories of a column which nobody named should be of.
 LEAST_COVERED = 0.5
-
-
-class TableError(ValueError):
-    """What stands in the way of using a table, all in one message.
-
-    Attributes:
-        fixes: Options of the reader that solve everything, by name; empty where that takes a thought.
-    """
-
-    def __init__(self, message: str, fixes: dict[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.fixes = fixes or {}
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing that stands in the way, and the options that solve it, where some do."""
-
-    text: str
-    fixes: dict[str, Any] = field(default_factory=dict)
-
-
-def raise_all(problems: Sequence[Problem], source: str, dropped: Sequence[str] = ()) -> None:
-    """Raise one error for all problems, where there are any.
-
-    Args:
-        problems: What stands in the way.
-        source: Name of the file.
-        dropped: Columns that are left out already, which stay so.
-    """
-    if not problems:
-        return
-    fixes: dict[str, Any] = {}
-    for name, value in (item for problem in problems for item in problem.fixes.items()):
-        fixes[name] = [*fixes.get(name, dropped), *value] if name == "drop" else value
-    texts = [problem.text for problem in problems]
-    said = texts[0] if len(texts) == 1 else " ".join(f"({n}) {text};" for n, text in enumerate(texts, 1))[:-1]
-    head = "" if len(texts) == 1 else f"{source} has {len(texts)} problems: "
-    advice = ", ".join(f"{name}={value!r}" for name, value in fixes.items())
-    solved = all(problem.fixes for problem in problems)
-    raise TableError(head + said + (f"; pass {advice}" if advice else ""), fixes if solved else None)
 
 
 def unknown_columns(names: Sequence[str], columns: Sequence[RawColumn], source: str) -> list[Problem]:
@@ -76,6 +35,13 @@ def unknown_columns(names: Sequence[str], columns: Sequence[RawColumn], source: 
     return found
 
 
+def unknown_target(name: str, columns: Sequence[RawColumn], source: str) -> list[Problem]:
+    """A problem where no column has the name of the target; the one that was meant solves it."""
+    found = unknown_columns([name], columns, source)
+    near = difflib.get_close_matches(name, [column.name for column in columns], n=1)
+    return [replace(problem, fixes={"target": near[0]}) if near else problem for problem in found]
+
+
 def choose_target(columns: Sequence[RawColumn], source: str) -> tuple[RawColumn | None, str, Problem | None]:
     """The column to predict where none was named: one whose name says so, else the last.
 
@@ -88,7 +54,7 @@ def choose_target(columns: Sequence[RawColumn], source: str) -> tuple[RawColumn 
     candidates = [column.name for column in named or columns if named or can_be_target(column)]
     if not named and columns and can_be_target(columns[-1]):
         last = columns[-1].name
-        return columns[-1], f"the target is {last!r}, the last column; the option target names another", None
+        return columns[-1], f"no target was named, and {last!r}, the last column, was taken", None
     if named:
         why = f"{listed([repr(name) for name in candidates])} all sound like one"
     elif columns:
@@ -99,7 +65,8 @@ def choose_target(columns: Sequence[RawColumn], source: str) -> tuple[RawColumn 
     if not named:
         some = listed([repr(name) for name in candidates])
         text += f"; it could be one of {some}" if some else ", and neither can any other"
-    return None, "", Problem(text, {"target": candidates[0] if len(candidates) == 1 else "NAME"})
+    fixes = {"target": candidates[0] if len(candidates) == 1 else "NAME"} if candidates else {}
+    return None, "", Problem(text, fixes)
 
 
 def can_be_target(column: RawColumn) -> bool:

@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from leanbayes.data._arrow import CSV_ENDINGS, read_cells
 from leanbayes.data._assemble import assemble
 from leanbayes.data._checks import check_choice
+from leanbayes.data._classes import on_classes, one_spelling
 from leanbayes.data._columns import RawColumn, infer_columns, number_text
 from leanbayes.data._dataset import Dataset, Part, Task
-from leanbayes.data._encode import encode_columns, infinite_row, listed, short
-from leanbayes.data._prepare import fit_columns, gaps, handle_missing, screen, unusable
+from leanbayes.data._encode import encode_columns, listed, short
+from leanbayes.data._prepare import fit_columns, gaps, handle_missing, infinite, screen, unusable
 from leanbayes.data._registry import register_file
-from leanbayes.data._roles import Problem, TableError, choose_target, is_free_text, raise_all, unknown_columns
+from leanbayes.data._roles import choose_target, is_free_text, unknown_columns, unknown_target
 from leanbayes.data._split import TEST_STREAM, VALID_STREAM, hold_out
+from leanbayes.data._table_errors import Problem, TableError, raise_all
 
 # Whole numbers of at most so many values are classes, unless `task` says otherwise.
 _FEW_CLASSES = 20
@@ -85,7 +87,7 @@ def read_table(
     cells = read_cells(path, **file_options)
     notes = list(cells.notes)
     columns = _without_empty_rows(infer_columns(cells), notes)
-    dropped = [column.name for column in columns if column.name in drop]
+    given = {"drop": [column.name for column in columns if column.name in drop], "na": na}
     goal, features, problems = _divide(columns, target, categories, numbers, drop, path, notes)
     chosen = {*categories, *numbers}
     features, ids, left = screen(features, chosen)
@@ -93,11 +95,11 @@ def read_table(
     if missing == "error":
         problems += gaps([*([] if goal is None else [goal]), *features], path)
     if goal is None:
-        raise_all(problems, path.name, dropped)
+        raise_all(problems, path.name, given)
     assert goal is not None
     goal, features = handle_missing(goal, features, missing, path, notes)
     y, names, task = _targets(goal, task, path, problems, notes)
-    raise_all(problems, path.name, dropped)
+    raise_all(problems, path.name, given)
     labels = None if task == "regression" else y
     # Everything is fitted on the training rows, so the parts are chosen before there are inputs.
     rest, test_rows = hold_out(len(y), test, seed, stream=TEST_STREAM, labels=labels)
@@ -110,7 +112,7 @@ def read_table(
         reason = f" ({notes[-1]})" if left else ""
         raise TableError(
             f"{path.name} has no column besides the target {goal.name!r} that a network could learn from{reason}; "
-            "the options numbers and categories name columns to use all the same"
+            "name those to use all the same as numbers or categories"
         )
     x = torch.from_numpy(encode_columns(used, fitted, len(y)))
     train, valid_part, test_part = (
@@ -154,7 +156,14 @@ def _divide(
 ) -> tuple[RawColumn | None, list[RawColumn], list[Problem]]:
     """The target, the columns that may be inputs, and what stands in the way."""
     source = path.name
-    problems = unknown_columns([*([] if target is None else [target]), *categories, *numbers, *drop], columns, source)
+    if len(columns) == 1:
+        text = f"{source} has a single column, {short(columns[0].name)}, where inputs and a target are needed"
+        more = "; if its cells are not separated by a comma, a semicolon, a tab or a bar, name their separator"
+        return None, [], [Problem(text + more * (path.suffix != ".parquet"))]
+    problems = [] if target is None else unknown_target(target, columns, source)
+    if problems:
+        target = problems[0].fixes.get("target", target)  # for what else is wrong with it
+    problems += unknown_columns([*categories, *numbers, *drop], columns, source)
     both = sorted({*categories, *numbers} & {*drop} | {*categories} & {*numbers})
     if both:
         text = f"column {both[0]!r} of {source} is named in more than one of categories, numbers and drop"
@@ -181,6 +190,8 @@ def _targets(
     # Yes and no, and dates, are classes by their names.
     is_number = goal.format.kind == "number" and not goal.is_text
     values: list[str | float] = (goal.values if is_number else goal.texts).tolist()
+    if goal.format.kind == "boolean":
+        values = [*one_spelling(goal.texts.tolist())]
     names = sorted(set(values))
     few = goal.whole and len(names) <= min(_FEW_CLASSES, max(2, len(values) // 2))
     guessed = task is None
@@ -189,14 +200,14 @@ def _targets(
     where, other = f"the target {goal.name!r} of {path.name}", {"target": "NAME"}
     if task == "regression":
         if not is_number:
-            text = f"{where} holds text ({short(str(names[0]))}), of which there is no regression"
+            text = f"{where} holds text ({short(str(names[0]))}), which no regression predicts"
             problems.append(Problem(text, {"task": "classification"}))
             return np.zeros(len(values)), [], task
-        if infinite_row(goal) is not None:
-            problems.append(Problem(f"{where} holds an infinite number in row {(infinite_row(goal) or 0) + 1}"))
+        problems += infinite(goal, where)
         return goal.values.astype(np.float64), [], task
     if len(names) < 2:
-        problems.append(Problem(f"{where} has only the value {names[0]!r}; two classes are needed", other))
+        only = names[0] if isinstance(names[0], str) else number_text(names[0])
+        problems.append(Problem(f"{where} has only the value {only!r}; two classes are needed", other))
     elif is_number and len(names) > max(_FEW_CLASSES, len(values) // 2):
         text = f"{where} has {len(names)} values in {len(values)} rows, too many for classes"
         problems.append(Problem(text, {"task": "regression"}))
@@ -204,8 +215,10 @@ def _targets(
         problems.append(Problem(f"{where} has {len(names)} texts in {len(values)} rows, too many for classes", other))
     elif guessed and is_number and len(names) > 2:
         notes.append(
-            f"the {len(names)} values of {goal.name!r} are taken for classes, and by the task 'regression' for numbers"
+            f"the {len(names)} values of {goal.name!r} are taken for classes; for numbers, pass task='regression'"
         )
+    written = [name if isinstance(name, str) else str(number_text(name)) for name in names]
+    notes += on_classes(goal.name, written, [values.count(name) for name in names])
     number = {name: position for position, name in enumerate(names)}
     labels = np.array([number[value] for value in values], dtype=np.int64)
-    return labels, [name if isinstance(name, str) else str(number_text(name)) for name in names], task
+    return labels, written, task

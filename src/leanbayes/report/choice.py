@@ -13,6 +13,8 @@ QUESTION = "Which method should you choose?"
 LIKELIHOOD = ("nll", "lpd", "brier", "rmse", "accuracy")
 # Test examples below which only large differences are more than chance.
 _FEW = 100
+# Test examples below which no difference is.
+_TOO_FEW = 10
 # Methods that a sentence names one by one.
 _LISTED = 4
 _PLAIN = ("plain", "deterministic", "point", "map")
@@ -50,6 +52,18 @@ def recommended(comparison: Comparison) -> Entry | None:
     if reference in comparison.having(key) and tested(comparison, key):
         return best(comparison.measure(key), _winners(comparison)) or reference
     return best(comparison.measure(key), small(comparison)) or best(comparison.measure(key), comparison.having(key))
+
+
+def too_few(comparison: Comparison) -> bool:
+    """Whether there are so few test examples that figures say nothing."""
+    return comparison.evidence.examples.get("test", _TOO_FEW) < _TOO_FEW
+
+
+def learned_nothing(comparison: Comparison) -> bool:
+    """Whether even the best method is no better than a constant guess."""
+    key = first_of(comparison, LIKELIHOOD)
+    top = None if key is None else best(comparison.measure(key), comparison.having(key))
+    return key is not None and top is not None and comparison.chance(top, key) is not None
 
 
 def firm(comparison: Comparison) -> bool:
@@ -92,8 +106,11 @@ def choice(comparison: Comparison) -> Finding | None:
     if len(comparison.having(key)) < 2:
         return Finding(QUESTION, f"Only {called(chosen)} has results, so there is nothing to choose from.")
     measure = comparison.measure(key)
-    top = best(measure, comparison.having(key))
-    if top is not None and comparison.chance(top, key):
+    if too_few(comparison):
+        return Finding(
+            QUESTION, f"No answer yet: {tested_on(comparison)} cannot tell methods apart. Collect more data first."
+        )
+    if learned_nothing(comparison):
         guess = measure.write(comparison.evidence.guess[key])
         return Finding(
             QUESTION,
@@ -117,8 +134,8 @@ def _main_sentence(comparison: Comparison, chosen: Entry, measure: Measure) -> s
         return f"{called(chosen)} has the best {measure.title}, {value}.{ties(comparison, chosen, key)}"
     if chosen is reference:
         return (
-            f"Stay with plain training: on {tested_on(comparison)}, no method with up to {SMALL}× its parameters is "
-            f"clearly better in {measure.title} than its {value} without being worse in {_quality_word(comparison)}."
+            f"Stay with plain training: on {tested_on(comparison)}, no method with up to {SMALL}× its parameters "
+            f"clearly beats its {measure.title} of {value} without {_loss(comparison)}."
         )
     size = chosen.mean("overhead")
     cost = f" with {size:.2f}× the parameters" if size is not None else ""
@@ -152,7 +169,7 @@ def ties(comparison: Comparison, top: Entry, key: str, among: Sequence[Entry] | 
     names = [called(entry) for entry in tied]
     if len(names) > _LISTED + 1:
         names = [*names[:_LISTED], f"{len(names) - _LISTED} others"]
-    return f" {listed(names)} {'is' if len(tied) == 1 else 'are'} tied with it."
+    return f" {_capital(listed(names))} {'is' if len(tied) == 1 else 'are'} tied with it."
 
 
 def _dearer(comparison: Comparison, chosen: Entry, measure: Measure) -> str:
@@ -178,9 +195,9 @@ def _blind_spot(comparison: Comparison, chosen: Entry, key: str) -> str:
     if word is None:
         return ""
     measure = comparison.measure("auroc")
-    certain = "more certain of them than" if word == "below chance" else "as certain of them as"
+    how = "it is more" if word == "below chance" else "nothing shows that it is less"
     warning = (
-        f"Do not rely on {called(chosen)} to notice unfamiliar inputs: it is {certain} of the test data "
+        f"Do not rely on {called(chosen)} to notice unfamiliar inputs: {how} certain of them than of the test data "
         f"(AUROC {measure.write(chosen.measures['auroc'].mean)}, {word})."
     )
     others = [e for e in small(comparison) if comparison.judge(e, chosen, key) in ("tie", "better")]
@@ -221,11 +238,16 @@ def small(comparison: Comparison) -> list[Entry]:
 def tested_on(comparison: Comparison) -> str:
     """The test examples, counted."""
     count = comparison.evidence.examples.get("test")
-    return f"{count:,} test examples" if count else "the test examples"
+    return f"{count:,} test example{'s' if count > 1 else ''}" if count else "the test examples"
 
 
 def _quality_word(comparison: Comparison) -> str:
     return {"accuracy": "accuracy", "rmse": "RMSE", None: "accuracy"}[first_of(comparison, _QUALITY)]
+
+
+def _loss(comparison: Comparison) -> str:
+    """What a better likelihood should not cost."""
+    return "a higher RMSE" if first_of(comparison, _QUALITY) == "rmse" else "losing accuracy"
 
 
 def first_of(comparison: Comparison, keys: Sequence[str]) -> str | None:

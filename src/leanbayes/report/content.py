@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -219,7 +220,7 @@ def _facts(raw: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Task", text(raw.get("task")) + (f", {len(classes)} classes" if classes else "")),
         ("Examples", _counted(raw)),
         ("Device", text(raw.get("device"))),
-        ("Date", text(raw.get("date"))),
+        ("Date", _date(text(raw.get("date")))),
         ("Seeds", joined),
         ("Samples per prediction", text(raw.get("samples"))),
         ("Augmentation", _augmentation(mapping(raw.get("settings")))),
@@ -229,8 +230,17 @@ def _facts(raw: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(label, text) for label, text in pairs if text]
 
 
+def _date(written: str) -> str:
+    """A date and time as people write them; what is none stays as it is."""
+    try:
+        found = datetime.datetime.fromisoformat(written)
+    except ValueError:
+        return written
+    return f"{found:%d %B %Y, %H:%M}".lstrip("0") + (f" {found:%Z}" if found.tzinfo else "")
+
+
 def _counted(raw: Mapping[str, Any]) -> str:
-    words = {"train": "to train on", "valid": "held out in training", "test": "to test on"}
+    words = {"train": "for training", "valid": "for validation", "test": "for testing"}
     counts = read_evidence(raw).examples
     return ", ".join(f"{counts[part]:,} {word}" for part, word in words.items() if part in counts)
 

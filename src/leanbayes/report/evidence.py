@@ -66,7 +66,7 @@ class Evidence:
         return None if lead > room else "at chance" if lead >= -room else "below chance"
 
     def _room(self, key: str) -> float:
-        """By how much an AUROC differs from one half by chance, at the level of 5 % (Mann and Whitney)."""
+        """By how much an AUROC differs from one half by chance, at the level of 5% (Mann and Whitney)."""
         inside, outside = self.examples.get("test"), self.examples.get("ood")
         if key != "auroc" or not inside or not outside:
             return 0.0

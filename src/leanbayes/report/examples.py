@@ -76,5 +76,5 @@ def _bar(name: str, value: float, true: bool) -> Markup:
         "li",
         tag("span", name, class_="class true" if true else "class"),
         tag("span", tag("span", style=f"width:{100 * share:.1f}%"), class_="track", aria_hidden="true"),
-        tag("span", f"{100 * share:.0f} %", class_="value"),
+        tag("span", f"{100 * share:.0f}%", class_="value"),
     )

@@ -84,7 +84,7 @@ def _width(comparison: Comparison, entry: Entry) -> str:
 
 
 def _error(share: float, count: int) -> float:
-    """Half the width of what is within chance, at the level of 5 %."""
+    """Half the width of what is within chance, at the level of 5%."""
     return NormalDist().inv_cdf(0.975) * (share * (1 - share) / count) ** 0.5
 
 

@@ -40,18 +40,18 @@ class Measure:
         return -value if self.better == "higher" else value
 
     def write(self, value: float) -> str:
-        r"""The value with its unit, on one line.
+        """The value with its unit, on one line.
 
         Example:
             >>> measure("accuracy").write(0.98134), measure("nll").write(0.08125), measure("parameters").write(12345)
-            ('98.13\xa0%', '0.0813', '12,345')
+            ('98.13%', '0.0813', '12,345')
         """
         return _WRITERS[self.style](value)
 
     def write_tick(self, value: float) -> str:
         """The value on an axis, without needless digits."""
         if self.style == "percent":
-            return f"{100 * value:.4g}\u00a0%"
+            return f"{100 * value:.4g}%"
         if self.style == "times":
             return f"{value:.3g}×"
         if abs(value) >= 1000:
@@ -75,7 +75,7 @@ def _significant(value: float) -> str:
 
 
 _WRITERS = {
-    "percent": lambda value: f"{100 * value:.2f}\u00a0%",
+    "percent": lambda value: f"{100 * value:.2f}%",
     "decimals": _decimals,
     "significant": _significant,
     "count": lambda value: f"{value:,.0f}",
@@ -96,7 +96,7 @@ _KNOWN = (
     Measure("width", "Interval width", "lower", "significant", long="width of the prediction intervals"),
     Measure("disagreement", "Disagreement", None, long="disagreement of the samples"),
     Measure("auroc", "OOD AUROC", "higher", "percent", long="detection of other data (AUROC)"),
-    Measure("fpr95", "OOD FPR95", "lower", "percent", long="false alarms at 95 % detection (FPR95)"),
+    Measure("fpr95", "OOD FPR95", "lower", "percent", long="false alarms at 95% detection (FPR95)"),
     Measure("parameters", "Parameters", "lower", "count", long="number of parameters"),
     Measure("overhead", "Parameters, relative", "lower", "times", long="parameters relative to the plain network"),
     Measure("train_seconds", "Training time", "lower", "seconds", long="training time in seconds"),

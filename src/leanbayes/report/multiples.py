@@ -39,13 +39,15 @@ def entropy(comparison: Comparison) -> Markup | None:
     right = max(h.edges[-1] for _, h in found)
     items = [(entry, _auroc_note(comparison, entry), _entropy(entry, h, right, reach)) for entry, h in found]
     outside = next((entry.ood_name for entry in comparison.done if entry.ood_name), "other data")
+    # The entropy of a density has no zero that means anything.
+    zero = "the lower, the more certain" if comparison.task == "regression" else "0 is certain"
     any_outside = any(h.outside for _, h in found)
     return figure(
         "entropy",
-        "Entropy of the predictions, in nats: 0 is certain. "
+        f"Entropy of the predictions, in nats: {zero}. "
         + (f"Test examples of {comparison.data} go up" + (f", examples of {outside} go down" if any_outside else ""))
         + ". Bars show the share of examples, on a square-root scale, so that small shares can be seen. The less the "
-        "two overlap, the better unfamiliar inputs are recognised; an AUROC of 50 % is chance.",
+        "two overlap, the better unfamiliar inputs are recognised; an AUROC of 50% is chance.",
         legend(
             (_square("inside"), f"{comparison.data} (in-distribution)"),
             *([(_square("outside"), f"{outside} (out-of-distribution)")] if any_outside else []),
@@ -197,7 +199,9 @@ def _last(entry: Entry, keys: tuple[str, ...]) -> str:
     for key in keys:
         values = [epoch[key] for epoch in entry.history if key in epoch]
         if values:
-            words.append(f"{'valid.' if key == 'valid_nll' else 'train' if len(keys) > 1 else 'last'} {values[-1]:.3g}")
+            words.append(
+                f"{'validation' if key == 'valid_nll' else 'train' if len(keys) > 1 else 'last'} {values[-1]:.3g}"
+            )
     return ", ".join(words)
 
 

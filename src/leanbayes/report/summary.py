@@ -19,6 +19,7 @@ from leanbayes.report.choice import (
     tested,
     tested_on,
     ties,
+    too_few,
 )
 from leanbayes.report.content import Comparison, Entry
 from leanbayes.report.evidence import LEVEL
@@ -31,6 +32,8 @@ _CALIBRATION = ("ece", "coverage")
 
 def summarise(comparison: Comparison) -> list[Finding]:
     """Everything the numbers say in words, the choice first."""
+    if too_few(comparison):
+        return [finding for finding in (choice(comparison),) if finding is not None]
     found = (
         choice(comparison),
         _whatever_it_costs(comparison),
@@ -87,9 +90,12 @@ def _calibrated(comparison: Comparison) -> Finding | None:
             text += f" With {count:,} test examples, {100 * room:.1f} points either way is within chance."
         return Finding("Whose intervals keep their promise?", text)
     known = f" It is an estimate from {count:,} examples: look at the reliability diagrams, too." if count else ""
+    reference, against = plain(comparison), ""
+    if reference is not None and reference is not entry and key in reference.measures:
+        against = f", against {measure.write(reference.measures[key].mean)} for {called(reference)}"
     return Finding(
         "Whose probabilities can you take at face value?",
-        f"{limit}{called(entry)} has the smallest {measure.name}, {value}.{known}",
+        f"{limit}{called(entry)} has the smallest {measure.name}, {value}{against}.{known}",
     )
 
 
@@ -130,7 +136,7 @@ def _corrupted(comparison: Comparison) -> Finding | None:
     reference = plain(comparison)
     if reference is not None and reference is not entry and reference in entries:
         text += f", against {_mean(measure, at_worst[reference.index])} for {called(reference)}"
-    return Finding("Which holds up on corrupted data?", f"{text}. This was not tested for chance.")
+    return Finding("Which holds up on corrupted data?", f"{text}. This was not tested, and may be chance.")
 
 
 def _mean(measure: Measure, metrics: dict) -> str:
@@ -151,16 +157,16 @@ def _unfamiliar(comparison: Comparison) -> Finding | None:
         return Finding(
             question,
             f"None: no method's entropy tells {other} from {comparison.data} better than chance (an AUROC of "
-            f"50\u00a0%). The best, {called(entry)}, has {value}.",
+            f"50%). The best, {called(entry)}, has {value}.",
         )
     reference = plain(comparison)
     against = ""
-    if reference is not None and reference is not entry and reference in having:
+    if reference in having and reference is not entry and not comparison.chance(reference, "auroc"):
         against = f"; {called(reference)} has {measure.write(reference.measures['auroc'].mean)}"
     return Finding(
         question,
         f"{called(entry)}: its entropy tells {other} from {comparison.data} best, with an AUROC of {value} "
-        f"(50\u00a0% is chance){against}.{_at_chance(comparison, having)}",
+        f"(50% is chance){against}.{_at_chance(comparison, having)}",
     )
 
 
@@ -187,7 +193,7 @@ def _sure(comparison: Comparison) -> Finding | None:
     seeds = f"{comparison.seeds} seeds" if comparison.seeds > 1 else "one seed"
     text = (
         f"The figures rest on {tested_on(comparison)} and {seeds}. Two methods count as tied unless a paired test "
-        "tells them apart at the 5\u00a0% level, corrected for the number of methods."
+        "tells them apart at the 5% level, corrected for the number of methods."
     )
     if comparison.seeds < 2:
         text += " The test cannot see how one training run differs from the next: only more seeds show that."

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from leanbayes.report.blocks import method
+from leanbayes.report.choice import too_few
 from leanbayes.report.content import Comparison, Entry
 from leanbayes.report.markup import Markup, hidden, tag
 from leanbayes.report.measures import Measure
 
-_AFTER = ("auroc", "fpr95", "parameters", "overhead", "train_seconds", "predict_ms")
+_COSTS = ("parameters", "overhead", "train_seconds", "predict_ms")
+_AFTER = ("auroc", "fpr95", *_COSTS)
 
 
 def columns(comparison: Comparison) -> list[Measure]:
@@ -23,7 +25,7 @@ def columns(comparison: Comparison) -> list[Measure]:
 def comparison_table(comparison: Comparison) -> Markup:
     """The table, with a button in each heading that sorts; scripts make it work."""
     shown = columns(comparison)
-    best = {measure.key: best_value(measure, comparison.having(measure.key)) for measure in shown}
+    best = {measure.key: _starred(comparison, measure) for measure in shown}
     head = [_heading("method", "Method", "ascending", "text"), *(_measure_heading(measure) for measure in shown)]
     rows = [_row(comparison, entry, shown, best) for entry in comparison.entries]
     table = tag(
@@ -37,6 +39,15 @@ def comparison_table(comparison: Comparison) -> Markup:
     hint = tag("p", _hint(comparison), class_="hint")
     swipe = tag("p", "Swipe sideways to see all columns.", class_="hint swipe")
     return tag("div", hint, swipe, scroll, tag("p", class_="sr", role="status", id="sorted"), _failures(comparison))
+
+
+def _starred(comparison: Comparison, measure: Measure) -> float | None:
+    """The best mean of a measure, where it says something: more than a guess would, and on more than a few examples."""
+    entries = comparison.having(measure.key)
+    told = any(comparison.chance(entry, measure.key) is None for entry in entries)
+    if not told or (too_few(comparison) and measure.key not in _COSTS):
+        return None
+    return best_value(measure, entries)
 
 
 def best_value(measure: Measure, entries: Iterable[Entry]) -> float | None:
@@ -54,7 +65,9 @@ def _hint(comparison: Comparison) -> str:
         on = f" on the {counts['test']:,} test examples" if "test" in counts else ""
         parts.append(f"A wavy sign (≈) marks ties: a paired test{on} does not tell the method from the best.")
     if any(comparison.chance(entry, key) for entry in comparison.done for key in entry.measures):
-        parts.append("“At chance” is no better than a guess that ignores the input, “below chance” worse.")
+        parts.append(
+            "“At chance” is not clearly better than a guess that ignores the input, and “below chance” is worse."
+        )
     if "ood" in counts and comparison.having("auroc"):
         parts.append(f"OOD columns compare the test examples with {counts['ood']:,} unfamiliar inputs.")
     parts.append(
