@@ -69,7 +69,8 @@ BAD = {
     ),
     "a selector of layers that the method cannot serve": (
         lambda m: lb.bayesianize(m, lb.Rank1(), where=lb.norms()),
-        r"norms\(\) matches only norm \(BatchNorm2d\) that Rank1 can serve",
+        r"norms\(\) matches nothing that Rank1 can serve, only norm \(BatchNorm2d\): Rank1 cannot serve a BatchNorm2d; "
+        r"it could match conv \(Conv2d\)",
     ),
     "a rule that matches nothing": (
         lambda m: lb.bayesianize(m, {"conv": lb.MeanField(), nn.Conv1d: None}),

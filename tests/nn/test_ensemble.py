@@ -6,6 +6,7 @@ from typing import NamedTuple
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import leanbayes as lb
 from leanbayes._rows import join_rows
@@ -402,3 +403,29 @@ def test_components_for_another_number_of_rows_are_an_error():
     model = lb.bayesianize(nn.Linear(4, 3), lb.DeepEnsemble(members=2))
     with lb.sampling(component=torch.tensor([0, 1, 1])), pytest.raises(ValueError, match="given for 3 rows, .* sees 5"):
         model(torch.randn(5, 4))
+
+
+def test_dense_members_with_activation_checkpointing_have_the_gradient_without_it():
+    class Net(nn.Module):
+        checkpointed = False
+
+        def __init__(self):
+            super().__init__()
+            self.first, self.block = nn.Linear(4, 5), nn.Sequential(nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 3))
+
+        def forward(self, x):
+            h = self.first(x)
+            if not self.checkpointed:
+                return self.block(h)
+            return checkpoint(self.block, h, use_reentrant=False, context_fn=lb.checkpoint_contexts)
+
+    x, y = torch.randn(6, 4), torch.arange(6) % 3
+    gradients = []
+    for checkpointed in (False, True):
+        torch.manual_seed(0)
+        model = lb.bayesianize(Net(), lb.DeepEnsemble(members=3))
+        model.member.checkpointed = checkpointed
+        lb.ELBO(model, 10)(x, y).loss.backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)

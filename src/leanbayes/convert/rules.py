@@ -189,16 +189,25 @@ def _check_rule(model: nn.Module, units: list[Unit], method: Method | None, pred
             hint = f"; lb.named('{name}.*') selects what is inside" if next(modules[name].children(), None) else ""
             raise ValueError(f"{name} ({type(modules[name]).__name__}) is no layer that can be converted{hint}")
         if unit.problem is not None or unit.kind not in method.kinds:
-            why = unit.problem or f"{type(method).__name__} cannot serve a {type(unit.module).__name__}"
-            raise ValueError(f"{unit.label()} was asked for by name, but {why}; {_candidates(units, method)}")
+            raise ValueError(
+                f"{unit.label()} was asked for by name, but {_why_not(unit, method)}; {_candidates(units, method)}"
+            )
     matched = [unit for unit in units if _selected(predicate, unit)]
     if method is None:
         if not matched and not any(predicate(name, module) for name, module in modules.items()):
             raise ValueError(f"{text} matches nothing; {_candidates(units, method)}")
         return
     if not any(unit.problem is None and unit.kind in method.kinds for unit in matched):
-        what = "nothing" if not matched else f"only {', '.join(u.label() for u in matched[:3])}"
-        raise ValueError(f"{text} matches {what} that {type(method).__name__} can serve; {_candidates(units, method)}")
+        labels = ", ".join(unit.label() for unit in matched[:3])
+        only = f", only {labels}: {_why_not(matched[0], method)}" if matched else ""
+        raise ValueError(
+            f"{text} matches nothing that {type(method).__name__} can serve{only}; {_candidates(units, method)}"
+        )
+
+
+def _why_not(unit: Unit, method: Method) -> str:
+    """Why a method cannot serve a module."""
+    return unit.problem or f"{type(method).__name__} cannot serve a {type(unit.module).__name__}"
 
 
 def _candidates(units: list[Unit], method: Method | None) -> str:
@@ -252,7 +261,7 @@ def _resolve_ties(model: nn.Module, plan: Plan) -> None:
             if other.method is None and other.chosen:
                 raise ValueError(f"{both}, but the rules convert the one and leave the other alone")
             if other.problem is not None or other.kind not in first.method.kinds:  # pyright: ignore
-                why = other.problem or f"{type(first.method).__name__} cannot serve a {type(other.module).__name__}"
+                why = _why_not(other, first.method)  # pyright: ignore[reportArgumentType]
                 raise ValueError(f"{both}, but {why}; leave both alone, or untie them")
             if {first.kind, other.kind} - {"linear", "embedding"}:
                 raise ValueError(f"{both}; only dense layers, convolutions and embeddings can be tied")

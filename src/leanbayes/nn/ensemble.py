@@ -141,7 +141,9 @@ class Ensemble(Stacked):
         x = torch.stack([pick_samples(args[0], spec.n, samples, 0) for samples in groups])
         values = self.values(None, spec.whole_gradients)
         try:
-            outputs = run_side_by_side(self.member, values, x, _inner(spec, groups[0]))
+            # What activation checkpointing runs again in backward would be at a loss outside of the batched products.
+            with torch.autograd.graph.disable_saved_tensors_hooks("members with checkpoints run one by one"):
+                outputs = run_side_by_side(self.member, values, x, _inner(spec, groups[0]))
         except Exception:  # the forward of a model may do anything; what is wrong with it shows one by one
             self._batches = False
             return None
