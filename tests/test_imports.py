@@ -30,6 +30,7 @@ ORDER = [
     ("learn",),
     ("bench", "board", "report", "reproduce"),
     ("cli",),
+    ("__main__",),
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
 # Up to here nothing is imported within functions; commands and readers do so where a dependency is heavy.

@@ -25,6 +25,13 @@ def test_nothing_heavy_is_imported_for_help(words):
     assert shown.stdout.splitlines()[-1] == "set()"
 
 
+def test_the_package_runs_as_a_program():
+    command = [sys.executable, "-m", "leanbayes"]
+    assert subprocess.run([*command, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
+    failed = subprocess.run([*command, "summary", "nothing"], capture_output=True, text=True, check=False)
+    assert failed.returncode == 1 and "leanbayes: error: " in failed.stderr
+
+
 def test_every_public_name_is_there():
     for name in lb.__all__:
         assert getattr(lb, name) is not None
