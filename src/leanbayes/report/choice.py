@@ -60,10 +60,9 @@ def too_few(comparison: Comparison) -> bool:
 
 
 def learned_nothing(comparison: Comparison) -> bool:
-    """Whether even the best method is no better than a constant guess."""
+    """Whether no method is clearly better than a constant guess."""
     key = first_of(comparison, LIKELIHOOD)
-    top = None if key is None else best(comparison.measure(key), comparison.having(key))
-    return key is not None and top is not None and comparison.chance(top, key) is not None
+    return key is not None and all(comparison.chance(entry, key) for entry in comparison.having(key))
 
 
 def firm(comparison: Comparison) -> bool:
@@ -114,8 +113,8 @@ def choice(comparison: Comparison) -> Finding | None:
         guess = measure.write(comparison.evidence.guess[key])
         return Finding(
             QUESTION,
-            f"None yet: no method has a better {measure.title} than a constant guess, which gets {guess}. Train "
-            "longer, or check the data.",
+            f"None yet: no method clearly beats the {measure.title} of a constant guess, {guess}. Train longer, or "
+            "check the data.",
         )
     remarks = (_dearer(comparison, chosen, measure), _blind_spot(comparison, chosen, key), _caution(comparison))
     return Finding(QUESTION, _main_sentence(comparison, chosen, measure), remarks)
