@@ -88,6 +88,15 @@ def test_nothing_is_chosen_when_one_condition_fails(methods, more):
     assert answers(*methods, paired=pairs)[CHOICE].startswith("Stay with plain training")
 
 
+def test_where_every_other_method_is_larger_none_is_said_to_have_lost():
+    found = answers(PLAIN, ENSEMBLE, paired=apart(z=-1.0, among=("ensemble", "plain")))
+    assert found[CHOICE] == (
+        "Stay with plain training (NLL 0.3100 on 400 test examples) if you can afford no more than 1.2× its "
+        "parameters: every other method here has more."
+    )
+    assert found["Whose probabilities can you take at face value?"].startswith("Ensemble has the smallest")
+
+
 def test_without_a_test_nothing_is_said_to_win():
     found = findings(PLAIN, DROPOUT, RANK1)
     assert found[CHOICE].answer.startswith(

@@ -131,6 +131,11 @@ def _main_sentence(comparison: Comparison, chosen: Entry, measure: Measure) -> s
         )
     if reference is None or key not in reference.measures:
         return f"{called(chosen)} has the best {measure.title}, {value}.{ties(comparison, chosen, key)}"
+    if chosen is reference and not any(e is not reference and key in e.measures for e in small(comparison)):
+        return (
+            f"Stay with plain training ({measure.title} {value} on {tested_on(comparison)}) if you can afford no more "
+            f"than {SMALL}× its parameters: every other method here has more."
+        )
     if chosen is reference:
         return (
             f"Stay with plain training: on {tested_on(comparison)}, no method with up to {SMALL}× its parameters "
