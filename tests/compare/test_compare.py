@@ -61,6 +61,10 @@ def test_the_result_has_the_schema(tables, tmp_path):
     assert {"epoch", "loss", "nll", "kl", "valid_nll"} <= set(entry["history"][0])
     assert list(result["examples"].values()) == [51, 13, 16, 16, 16]  # a fifth of 64 rows is held out to stop on
     assert {record["metric"] for record in result["paired"]} == set(result["guess"]) == {"accuracy", "nll", "brier"}
+    leads = {(record["method"], record["metric"]): record for record in result["against_guess"]}
+    assert set(leads) == {(name, metric) for name in ("plain", "rank1") for metric in ("accuracy", "nll", "brier")}
+    lead = np.mean(entry["metrics"]["nll"]) - result["guess"]["nll"]
+    assert leads["rank1", "nll"]["difference"] == pytest.approx(lead, abs=1e-6)
     gap = np.mean(result["methods"][0]["metrics"]["nll"]) - np.mean(entry["metrics"]["nll"])
     (nll,) = [record for record in result["paired"] if record["metric"] == "nll"]
     assert nll["first"] == "plain" and nll["difference"] == pytest.approx(gap, abs=1e-6)

@@ -88,6 +88,15 @@ def test_nothing_is_chosen_when_one_condition_fails(methods, more):
     assert answers(*methods, paired=pairs)[CHOICE].startswith("Stay with plain training")
 
 
+def test_where_every_other_method_is_larger_none_is_said_to_have_lost():
+    found = answers(PLAIN, ENSEMBLE, paired=apart(z=-1.0, among=("ensemble", "plain")))
+    assert found[CHOICE] == (
+        "Stay with plain training (NLL 0.3100 on 400 test examples) if you can afford no more than 1.2× its "
+        "parameters: every other method here has more."
+    )
+    assert found["Whose probabilities can you take at face value?"].startswith("Ensemble has the smallest")
+
+
 def test_without_a_test_nothing_is_said_to_win():
     found = findings(PLAIN, DROPOUT, RANK1)
     assert found[CHOICE].answer.startswith(
@@ -164,9 +173,18 @@ def test_nobody_recognises_unfamiliar_inputs():
 def test_a_network_that_learned_nothing_is_not_chosen():
     found = answers(PLAIN, RANK1, guess={"nll": 0.15}, paired=apart(among=("rank1", "plain")))
     assert found[CHOICE] == (
-        "None yet: no method has a better NLL than a constant guess, which gets 0.1500. Train longer, or check the "
-        "data."
+        "None yet: no method clearly beats the NLL of a constant guess, 0.1500. Train longer, or check the data."
     )
+
+
+@pytest.mark.parametrize(("z", "word"), [(-1.5, "at chance"), (1.5, "at chance"), (3.0, "below chance"), (-3.0, None)])
+def test_a_lead_over_a_guess_is_tested(z, word):
+    leads = [{"metric": "nll", "method": name, "difference": 0.1 * z, "z": z} for name in ("plain", "rank1")]
+    content = {"methods": [PLAIN, RANK1], "guess": {"nll": 0.4}, "against_guess": leads, "examples": {"test": 400}}
+    comparison = parse(content)
+    assert [comparison.chance(entry, "nll") for entry in comparison.entries] == [word] * 2
+    chosen = summarise(parse(content | {"paired": apart(z=-1.0, among=("rank1", "plain"))}))[0].answer
+    assert chosen.startswith("None yet" if word else "Stay with plain training")
 
 
 def test_corruption():

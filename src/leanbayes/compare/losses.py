@@ -89,6 +89,32 @@ def paired_tests(out: Path, methods: list[str], seeds: tuple[int, ...]) -> list[
     return records
 
 
+def guess_tests(
+    out: Path, methods: list[str], seeds: tuple[int, ...], guess: dict[str, Tensor]
+) -> list[dict[str, Any]]:
+    """Every method beside a constant guess on the same test examples.
+
+    Args:
+        out: The folder of the comparison.
+        methods: Names of those that are done.
+        seeds: Of the networks.
+        guess: What the guess gets for every example, by metric.
+
+    Returns:
+        For each metric and method the difference of the method less the guess, in standard errors too.
+    """
+    records = []
+    for method in methods:
+        own = _stacked([read_losses(out / method / f"seed{seed}") for seed in seeds])
+        for metric in guess.keys() & own.keys():
+            if own[metric].shape[1:] == guess[metric].shape:
+                test = F.paired_test(own[metric], guess[metric].expand_as(own[metric]))
+                records.append(
+                    {"metric": metric, "method": method, "difference": float(test.difference), "z": float(test.z)}
+                )
+    return sorted(records, key=lambda record: (record["method"], record["metric"]))
+
+
 def _stacked(runs: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """By metric ``[S, N]``, where all seeds have it."""
     shared = [name for name in runs[0] if all(name in run and run[name].shape == runs[0][name].shape for run in runs)]

@@ -138,17 +138,22 @@ def constant_guess(train: Tensor, y: Tensor, classes: int, target_std: float = 1
     Returns:
         One number per metric that such a guess has a meaningful value of.
     """
+    found = measure(_guess(train, len(y), classes), y, target_std)
+    return {name: found[name] for name in (("accuracy", "nll", "brier") if classes else ("rmse", "lpd"))}
+
+
+def guess_losses(train: Tensor, y: Tensor, classes: int, target_std: float = 1.0) -> dict[str, Tensor]:
+    """What the same guess gets for every test example, as `example_losses` has it; for the arguments see above."""
+    return example_losses(_guess(train, len(y), classes), y, target_std)
+
+
+def _guess(train: Tensor, rows: int, classes: int) -> Prediction:
     if classes:
         counts = torch.bincount(train.long().flatten(), minlength=classes).double() + 0.5
-        guess = Prediction((counts / counts.sum()).log().float().expand(1, len(y), classes), Categorical())
-        names = ("accuracy", "nll", "brier")
-    else:
-        values = train.double().flatten()
-        variance = max(float(values.var(correction=0)), 1e-12)
-        guess = Prediction(values.mean().float().expand(1, len(y), 1), Gaussian(1 / variance))
-        names = ("rmse", "lpd")
-    found = measure(guess, y, target_std)
-    return {name: found[name] for name in names}
+        return Prediction((counts / counts.sum()).log().float().expand(1, rows, classes), Categorical())
+    values = train.double().flatten()
+    variance = max(float(values.var(correction=0)), 1e-12)
+    return Prediction(values.mean().float().expand(1, rows, 1), Gaussian(1 / variance))
 
 
 def _milliseconds(model: nn.Module, x: Tensor, samples: int | Literal["auto"], likelihood: Likelihood) -> float:

@@ -10,13 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from torch import nn
+from torch import Tensor, nn
 
 from leanbayes._machine import device_name, versions
 from leanbayes._summary import summary
 from leanbayes.compare.checkpoint import as_json, finite, read_json, save_checkpoint, write_json
-from leanbayes.compare.losses import paired_tests, write_losses
-from leanbayes.compare.measure import LEVEL, constant_guess, measure_model, metric_names
+from leanbayes.compare.losses import guess_tests, paired_tests, write_losses
+from leanbayes.compare.measure import LEVEL, constant_guess, guess_losses, measure_model, metric_names
 from leanbayes.compare.presets import Preset, preset
 from leanbayes.compare.presets import presets as presets_of
 from leanbayes.compare.seen import Seen, fingerprint, identity
@@ -159,6 +159,7 @@ def compare(
     plain = make_model(dataset, preset("plain"), 0, network, hidden, heteroscedastic, budget.thorough)
     with suitable_threads(plain):
         result = _header(job, plain, command)
+        by_guess = guess_losses(*_guess_arguments(job))
         entries = {entry["name"]: entry for entry in _earlier(folder / RESULT, result, resume)}
         for method in chosen:
             job.watch("start", {"name": method.name, "title": method.title})
@@ -166,6 +167,7 @@ def compare(
             result["methods"] = list(entries.values())
             done = [name for name, entry in entries.items() if entry["status"] == "done"]
             result["paired"] = paired_tests(folder, done, job.seeds)
+            result["against_guess"] = guess_tests(folder, done, job.seeds, by_guess)
             write_json(folder / RESULT, result)
             job.watch("done", entries[method.name])
     return result
@@ -201,10 +203,11 @@ def _header(job: _Job, plain: nn.Module, command: str) -> dict[str, Any]:
         "shift": job.evaluation.shift,
         "notes": [*dataset.notes, *job.evaluation.notes],
         "examples": _counts(job),
-        "guess": _guess(job),
+        "guess": constant_guess(*_guess_arguments(job)),
         "settings": settings,
         "methods": [],
         "paired": [],
+        "against_guess": [],
     }
 
 
@@ -218,9 +221,9 @@ def _counts(job: _Job) -> dict[str, int]:
     return counts if job.evaluation.ood is None else counts | {"ood": len(job.evaluation.ood)}
 
 
-def _guess(job: _Job) -> dict[str, float]:
+def _guess_arguments(job: _Job) -> tuple[Tensor, Tensor, int, float]:
     targets = job.dataset.normalisation.scale_targets(job.dataset.train.y)
-    return constant_guess(targets, job.evaluation.y, job.dataset.classes or 0, _target_scale(job)[1])
+    return targets, job.evaluation.y, job.dataset.classes or 0, _target_scale(job)[1]
 
 
 def _target_scale(job: _Job) -> tuple[float, float]:

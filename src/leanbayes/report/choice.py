@@ -60,10 +60,9 @@ def too_few(comparison: Comparison) -> bool:
 
 
 def learned_nothing(comparison: Comparison) -> bool:
-    """Whether even the best method is no better than a constant guess."""
+    """Whether no method is clearly better than a constant guess."""
     key = first_of(comparison, LIKELIHOOD)
-    top = None if key is None else best(comparison.measure(key), comparison.having(key))
-    return key is not None and top is not None and comparison.chance(top, key) is not None
+    return key is not None and all(comparison.chance(entry, key) for entry in comparison.having(key))
 
 
 def firm(comparison: Comparison) -> bool:
@@ -114,8 +113,8 @@ def choice(comparison: Comparison) -> Finding | None:
         guess = measure.write(comparison.evidence.guess[key])
         return Finding(
             QUESTION,
-            f"None yet: no method has a better {measure.title} than a constant guess, which gets {guess}. Train "
-            "longer, or check the data.",
+            f"None yet: no method clearly beats the {measure.title} of a constant guess, {guess}. Train longer, or "
+            "check the data.",
         )
     remarks = (_dearer(comparison, chosen, measure), _blind_spot(comparison, chosen, key), _caution(comparison))
     return Finding(QUESTION, _main_sentence(comparison, chosen, measure), remarks)
@@ -132,6 +131,11 @@ def _main_sentence(comparison: Comparison, chosen: Entry, measure: Measure) -> s
         )
     if reference is None or key not in reference.measures:
         return f"{called(chosen)} has the best {measure.title}, {value}.{ties(comparison, chosen, key)}"
+    if chosen is reference and not any(e is not reference and key in e.measures for e in small(comparison)):
+        return (
+            f"Stay with plain training ({measure.title} {value} on {tested_on(comparison)}) if you can afford no more "
+            f"than {SMALL}× its parameters: every other method here has more."
+        )
     if chosen is reference:
         return (
             f"Stay with plain training: on {tested_on(comparison)}, no method with up to {SMALL}× its parameters "

@@ -175,9 +175,9 @@ class Comparison:
         return sorted(found, key=lambda entry: cost(entry.measures[key].mean))
 
     def chance(self, entry: Entry, key: str) -> str | None:
-        """What to call a figure that is no better than a guess."""
+        """What to call a figure that is not clearly better than a guess."""
         mean = entry.mean(key)
-        return None if mean is None else self.evidence.chance(self.measure(key), mean)
+        return None if mean is None else self.evidence.chance(self.measure(key), mean, entry.name)
 
 
 def parse(raw: Mapping[str, Any]) -> Comparison:

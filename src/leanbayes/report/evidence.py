@@ -24,11 +24,13 @@ class Evidence:
         examples: How many, by part: "train", "valid", "test", "corrupted" (of each severity), "ood".
         guess: What a constant guess gets, by measure.
         pairs: By measure and two methods, the difference of the first less the second in standard errors.
+        leads: By measure and method, the difference of the method less the constant guess in standard errors.
     """
 
     examples: dict[str, int] = field(default_factory=dict)
     guess: dict[str, float] = field(default_factory=dict)
     pairs: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    leads: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def tested(self, key: str) -> bool:
         """Whether any two methods were compared in a measure."""
@@ -57,8 +59,19 @@ class Evidence:
             return "tie"
         return "better" if (z > 0) == (measure.better == "higher") else "worse"
 
-    def chance(self, measure: Measure, mean: float) -> Literal["at chance", "below chance"] | None:
-        """What to call a figure that is no better than a guess; None for one that is, or where no guess is known."""
+    def chance(self, measure: Measure, mean: float, method: str = "") -> Literal["at chance", "below chance"] | None:
+        """What to call a figure that is not clearly better than a guess; None for one that is, or with no known guess.
+
+        Args:
+            measure: What was measured.
+            mean: The figure.
+            method: Whose it is; where it was not tested against the guess, the figures themselves decide.
+        """
+        z = self.leads.get((measure.key, method))
+        if z is not None and measure.better in ("higher", "lower"):
+            if abs(z) < NormalDist().inv_cdf(1 - LEVEL / 2):
+                return "at chance"
+            return None if (z > 0) == (measure.better == "higher") else "below chance"
         guess = _BLIND.get(measure.key, self.guess.get(measure.key))
         if guess is None:
             return None
@@ -86,8 +99,14 @@ def read_evidence(raw: Mapping[str, Any]) -> Evidence:
         z = number(record.get("z"))
         if all(names) and z is not None:
             pairs[names] = z
+    leads = {}
+    for record in map(mapping, sequence(raw.get("against_guess"))):
+        key, method, z = canonical(text(record.get("metric"))), text(record.get("method")), number(record.get("z"))
+        if key and method and z is not None:
+            leads[key, method] = z
     return Evidence(
         {key: round(value) for key, value in counts.items() if value is not None and value >= 0},
         {key: value for key, value in guess.items() if value is not None},
         pairs,
+        leads,
     )

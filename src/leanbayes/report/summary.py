@@ -76,6 +76,7 @@ def _calibrated(comparison: Comparison) -> Finding | None:
         return None
     measure = comparison.measure(key)
     near = [entry for entry in small(comparison) if key in entry.measures]
+    near = near if len(near) > 1 else []  # one alone is the best of nothing
     entry = best(measure, near or comparison.having(key))
     if entry is None:
         return None
