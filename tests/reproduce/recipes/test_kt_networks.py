@@ -57,7 +57,18 @@ def test_a_bounded_network_is_the_mean_field_network_of_the_same_moments():
 def test_standard_deviations_have_a_rate_of_their_own_where_it_is_asked_for():
     assert kt.spread_rate(None, 2) is None and kt.spread_rate(0.01, None) == 0.01
     assert kt.spread_rate(0.01, 2) == pytest.approx(0.003)
-    assert kt.described(kt.TRAINING["short"], "lstm").endswith("Adam at 0.0003, standard deviations at 0.01 (cosine)")
+    described = kt.described(kt.TRAINING["short"], "lstm")
+    assert "Adam at 0.0003, standard deviations at 0.01 (constant)" in described
+    assert described.endswith("weight decay of the points 0.001")
+    assert "decay" not in kt.described(kt.TRAINING["short"], "mlp")
+    assert "decay" not in kt.described(kt.TRAINING["paper"], "lstm")
+
+
+def test_pieces_from_before_there_was_weight_decay_count_where_there_is_none():
+    now = kt.TRAINING["short"]
+    before = {name: value for name, value in now.items() if name != "weight_decay"}
+    assert kt.deciding("mlp-seed0", now) == kt.deciding("mlp-seed0", before)
+    assert kt.deciding("lstm-seed0", now) != kt.deciding("lstm-seed0", before)
 
 
 def test_starts_are_a_tenth_apart():
