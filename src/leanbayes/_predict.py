@@ -61,7 +61,8 @@ def predict(
             values: their standard deviations by less than 1 %); of a loader the first 1024 rows decide.
         likelihood: How outputs are read; None reads class scores where classes are asked for, and raw outputs else.
         seed: Makes the draws repeatable, whatever ran before.
-        chunk: Samples per pass, which bounds the memory; None chooses.
+        chunk: Samples per pass, which bounds the memory; None chooses. One where a look at a few rows shows that
+            the model mixes folded samples, as where it moves the examples to another axis.
         joint: Every sample is one function: the same weights for all rows and, with a seed, for any chunking and on
             all ranks. Else each layer's own estimator draws, or a quicker one with the same distribution of each
             example: drawn weights, which the rows of a sample share, in the place of flipout.
@@ -215,8 +216,8 @@ class _Passes:
         model, plan, state, chunk, base_seed = self.run
         found = look_at(model, self.x)
         boundary = found.boundary
-        every_copy = applies_every_copy(model, boundary, state, stop - start)
-        size = _chunk_size(self.run, stop - start, self.x, boundary, every_copy)
+        every_copy = found.folds and applies_every_copy(model, boundary, state, stop - start)
+        size = _chunk_size(self.run, stop - start, self.x, boundary, every_copy) if found.folds or _is_held() else 1
         if self.runner is None:
             boundary = boundary if every_copy else _worthwhile(boundary, size)
             self.runner = PrefixRunner(
