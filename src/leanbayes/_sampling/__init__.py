@@ -1,6 +1,6 @@
 """The sampling state of a thread, the frames of passes, the folding of samples, and second runs."""
 
-from leanbayes._sampling.folding import fold, map_tensors, split
+from leanbayes._sampling.folding import fold, split
 from leanbayes._sampling.frames import Frame, Identity
 from leanbayes._sampling.passes import FrameCloser, FrameOpener, layer_state, one_pass, own_frame, rows_seen
 from leanbayes._sampling.reruns import check_component_known, check_rerun, checkpoint_contexts, note_dependence
@@ -33,7 +33,6 @@ __all__ = [
     "current_sampling",
     "fold",
     "layer_state",
-    "map_tensors",
     "note_dependence",
     "one_pass",
     "own_frame",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from leanbayes._rows import map_tensors
 
 
 def fold(x: Any, n: int, batch_dim: int = 0) -> Any:
@@ -56,24 +56,3 @@ def split(y: Any, n: int, batch_dim: int = 0) -> Any:
         return t.unflatten(batch_dim, (n, -1)).movedim(batch_dim, 0)
 
     return map_tensors(y, unfold, batch_dim)
-
-
-def map_tensors(x: Any, change: Callable[[Tensor], Tensor], batch_dim: int = 0) -> Any:
-    """Change every tensor of a nested input.
-
-    A PackedSequence is changed as the padded sequences, with the examples on `batch_dim`, and their lengths.
-    """
-    if isinstance(x, Tensor):
-        return change(x)
-    if isinstance(x, PackedSequence):
-        padded, lengths = pad_packed_sequence(x, batch_first=True)
-        padded = change(padded.movedim(0, batch_dim)).movedim(batch_dim, 0)
-        lengths = change(lengths.view(*(1,) * batch_dim, -1)).flatten()
-        return pack_padded_sequence(padded, lengths.cpu(), batch_first=True, enforce_sorted=False)
-    if isinstance(x, Mapping):
-        return {key: map_tensors(value, change, batch_dim) for key, value in x.items()}
-    if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return type(x)(*(map_tensors(value, change, batch_dim) for value in x))
-    if isinstance(x, (tuple, list)):
-        return type(x)(map_tensors(value, change, batch_dim) for value in x)
-    return x
