@@ -383,6 +383,34 @@ def test_the_axis_of_the_examples_may_change_between_predictions():
             torch.testing.assert_close(lb.predict(model, x, 4, seed=0, joint=True).outputs, fresh)
 
 
+class PositionsFirst(nn.Module):
+    """It moves the examples from the first axis to the second, or behind the positions of one axis."""
+
+    def __init__(self, flat):
+        super().__init__()
+        self.flat, self.first, self.second = flat, nn.Linear(6, 8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        h = x.transpose(0, 1)
+        h = self.second(self.first(h.flatten(0, 1) if self.flat else h).tanh())
+        return h.view(x.shape[1], x.shape[0], 4).transpose(0, 1)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("positions", [4, 5, 6])
+@pytest.mark.parametrize(
+    "method", [lb.MeanField(init_std=0.3), lb.Rank1(2, init_spread=0.3), lb.EMP(2), lb.MCDropout()], ids=str
+)
+def test_samples_are_not_mixed_where_a_model_moves_the_examples(method, positions, flat):
+    torch.manual_seed(0)
+    model = lb.bayesianize(PositionsFirst(flat), method).eval()
+    x = torch.randn(3, positions, 6)
+    expected = lb.predict(model, x, 4, seed=0, joint=True, chunk=1).outputs
+    for chunk in (None, 2, 4):
+        outputs = lb.predict(model, x, 4, seed=0, joint=True, chunk=chunk).outputs
+        torch.testing.assert_close(outputs, expected)
+
+
 @pytest.mark.parametrize("likelihood", [lb.Categorical, "categorical"], ids=str)
 def test_a_likelihood_is_an_object(likelihood):
     with pytest.raises(TypeError, match=r"likelihood takes one such as lb.Categorical\(\), not"):

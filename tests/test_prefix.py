@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import leanbayes as lb
-from leanbayes._prefix import find_boundary, forget_boundary
+from leanbayes._prefix import find_boundary, forget_boundary, look_at
 from leanbayes._sampling import Sampling, Stream, sample_seed, using
 
 
@@ -187,3 +187,24 @@ def test_hooks_of_the_beginning_change_its_outputs_once():
     x = torch.randn(5, 6)
     one_pass = lb.predict(model, x, 6, seed=0, joint=True, chunk=6).outputs
     torch.testing.assert_close(lb.predict(model, x, 6, seed=0, joint=True, chunk=1).outputs, one_pass)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    "method", [lb.MeanField(), lb.EMP(), lb.Rank1(), lb.MCDropout()], ids=lambda m: type(m).__name__
+)
+def test_rounding_is_not_taken_for_mixed_samples(method, dtype):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(6, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 16), nn.Linear(16, 4))
+    model = lb.bayesianize(network, method).to(dtype).eval()
+    assert look_at(model, torch.randn(5, 6, dtype=dtype)).folds
+
+
+def test_rows_that_meet_are_samples_that_meet():
+    class Standardises(nn.Module):
+        def forward(self, x):
+            return (x - x.mean(0)) / x.std(0)
+
+    torch.manual_seed(0)
+    model = lb.bayesianize(nn.Sequential(nn.Linear(6, 8), Standardises(), nn.Linear(8, 4)), lb.MeanField(init_std=0.3))
+    assert not look_at(model.eval(), torch.randn(5, 6)).folds

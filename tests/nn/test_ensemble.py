@@ -374,9 +374,17 @@ def test_members_that_pool_sequences(of):
             torch.testing.assert_close(outputs[:, row : row + 1], alone)
         for tile in (True, False):
             assert lb.ELBO(model, 10, tile=tile)(x, y).outputs.shape[1:] == (4, 3)
-        with pytest.raises(ValueError, match="may be on either axis"):
-            lb.predict(model, x[:, :3], 3, chunk=3)
     torch.testing.assert_close(lb.predict(model, packed, 6, seed=0, joint=True).outputs, outputs)
+
+
+def test_members_whose_examples_cannot_be_told_from_classes_are_an_error_in_training():
+    model = lb.bayesianize(LastState(), lb.DeepEnsemble(members=3))
+    x = torch.randn(6, 3, 4)
+    with lb.sampling(batch_dim=1):
+        with pytest.raises(ValueError, match="may be on either axis"):
+            lb.ELBO(model, 10)(x, torch.arange(3))
+        outputs = lb.predict(model, x, 3).outputs
+        torch.testing.assert_close(outputs[:, :2], lb.predict(model, x[:, :2], 3).outputs)
 
 
 def test_members_that_return_named_tuples():
