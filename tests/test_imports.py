@@ -21,6 +21,7 @@ ORDER = [
     ("models",),
     ("nn",),
     ("convert",),
+    ("_apart",),
     ("_int8", "_quantize", "_summary", "_save", "_saved_file", "_pretrained"),
     ("objectives",),
     ("_modes", "_prediction", "_prefix", "_auto_samples", "_chunks", "_sample_plan", "_predict"),

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from leanbayes._apart import ERRORS, copied, few_rows, folds_apart, generator_state
 from leanbayes._inputs import call, output_tensor, rows, tensors
 from leanbayes._owners import fingerprint
-from leanbayes._rows import example_axes, map_rows
-from leanbayes._sampling import Sampling, Stream, current_sampling, fold, one_pass, using
+from leanbayes._rows import example_axes
+from leanbayes._sampling import Sampling, current_sampling, fold, using
 from leanbayes.nn._base import Converted
 from leanbayes.nn._every_copy import EveryCopy, pays
 from leanbayes.nn._replica import is_compiled, replica
@@ -75,8 +76,6 @@ class Findings(NamedTuple):
     folds: bool
 
 
-# What the forward of a model may raise that is given other rows than those it was made for.
-_ERRORS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError)
 _LOCK = threading.Lock()
 _FOUND: weakref.WeakKeyDictionary[nn.Module, Findings] = weakref.WeakKeyDictionary()
 
@@ -104,79 +103,33 @@ def find_boundary(model: nn.Module, x: Any) -> Boundary | None:
 
 def _look_at(model: nn.Module, x: Any, modules: list[Any]) -> Findings:
     device, batch_dim = next(tensors(x)).device, current_sampling().batch_dim
-    before = _generator_state(device)
+    before = generator_state(device)
     boundary = axis = some = None
     untouched: list[int] = []
     try:
         # Another number of rows would compile again.
-        some = _copied(x if is_compiled(model) else _few_rows(x, rows(x, batch_dim), 3, batch_dim))
+        some = copied(x if is_compiled(model) else few_rows(x, rows(x, batch_dim), 3, batch_dim))
         untouched = _versions(some)
         if batch_dim and not is_compiled(model):
-            fewer = _copied(_few_rows(x, rows(x, batch_dim), 2, batch_dim))
+            fewer = copied(few_rows(x, rows(x, batch_dim), 2, batch_dim))
             shapes = [_output_shape(model, each) for each in (some, fewer)]
             (axis,) = example_axes(shapes, [3, 2], batch_dim)
         elif batch_dim or isinstance(model, Converted) or is_compiled(model):
             _output_shape(model, some)
         else:
             boundary = _search(model, x, some)
-    except _ERRORS:
+    except ERRORS:
         boundary = None  # a model that does not run on three rows is simply folded at its input
-    after = _generator_state(device)
+    after = generator_state(device)
     own_noise = any(not torch.equal(one, other) for one, other in zip(before, after))
     writes_input = _versions(some) != untouched
-    folds = own_noise or is_compiled(model) or _folds(model, x, batch_dim)
+    folds = own_noise or is_compiled(model) or folds_apart(model, x, batch_dim)
     return Findings(modules, boundary, own_noise, writes_input, batch_dim, axis, folds)
-
-
-def _folds(model: nn.Module, x: Any, batch_dim: int) -> bool:
-    """Whether two folded samples of a few rows are those that run alone, under the same noise.
-
-    They are not where layers find the examples on an axis that the model has moved them from, or where rows meet.
-    """
-
-    def run(*seeds: int) -> Tensor:
-        n, streams = len(seeds), tuple(Stream(seed) for seed in seeds)
-        some = _copied(_few_rows(x, rows(x, batch_dim), 3, batch_dim))
-        with torch.no_grad(), one_pass(Sampling(n=n, joint=True, streams=streams, batch_dim=batch_dim), 3 * n, model):
-            return output_tensor(call(replica(model), fold(some, n, batch_dim)))
-
-    try:
-        alone = [run(seed) for seed in (0, 1)]
-    except _ERRORS:
-        return True  # a model that does not run on three rows
-    try:
-        together = run(0, 1)
-    except _ERRORS:
-        return False
-    (axis, *_) = example_axes([alone[0].shape, together.shape], [3, 6], batch_dim) or [0]
-    if together.shape != torch.cat(alone, axis).shape:
-        return False
-    error, spread = _rms(together - torch.cat(alone, axis)), _rms(alone[1] - alone[0])
-    # Numbers of other products are rounded otherwise.
-    return error <= 0.1 * spread + 8 * _coarsest(model, together) * _rms(together) + 1e-12
-
-
-def _rms(x: Tensor) -> float:
-    """Root of the mean square of what is finite."""
-    return float(torch.where(x.isfinite(), x, 0).double().square().mean().sqrt()) if x.numel() else 0.0
-
-
-def _coarsest(model: nn.Module, output: Tensor) -> float:
-    """The rounding error of the least precise numbers that a model computes with."""
-    device = output.device.type
-    dtypes = {output.dtype, *(parameter.dtype for parameter in model.parameters())}
-    if torch.is_autocast_enabled(device):
-        dtypes.add(torch.get_autocast_dtype(device))
-    return max((torch.finfo(dtype).eps for dtype in dtypes if dtype.is_floating_point), default=0.0)
 
 
 def _output_shape(model: nn.Module, x: Any) -> torch.Size:
     with using(Sampling(mean=True, batch_dim=current_sampling().batch_dim)), torch.no_grad():
         return output_tensor(call(replica(model), x)).shape
-
-
-def _generator_state(device: torch.device) -> list[Tensor]:
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
 
 def forget_boundary(model: nn.Module) -> None:
@@ -224,7 +177,7 @@ class PrefixRunner:
 
     def run(self, n: int) -> Tensor:
         """Outputs ``[n * B, ...]`` of n folded samples, in the sampling state in force."""
-        x = _copied(self.x) if self.writes_input else self.x
+        x = copied(self.x) if self.writes_input else self.x
         if self.boundary is None:
             return output_tensor(call(self.model, fold(x, n, current_sampling().batch_dim)))
         if self.boundary.before and not self.kept:
@@ -310,7 +263,7 @@ class _Record:
         finally:
             self.progress.depth -= 1
         if not self.progress.depth and not self.progress.entered:
-            self.outputs.append(_copied(output) if self.copies else output)
+            self.outputs.append(copied(output) if self.copies else output)
         return output
 
 
@@ -329,12 +282,8 @@ class _Replay:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for output in self.rest:
-            return _copied(output) if self.copies else output
+            return copied(output) if self.copies else output
         return self.forward(*args, **kwargs)
-
-
-def _copied(x: Any) -> Any:
-    return tree_map_only(Tensor, torch.clone, x)
 
 
 def _versions(x: Any) -> list[int]:
@@ -354,7 +303,7 @@ def _fold_at(running: nn.Module, boundary: Boundary, n: int) -> None:
 
 
 def _search(model: nn.Module, x: Any, three: Any) -> Boundary | None:
-    two = _copied(_few_rows(x, rows(x), 2))
+    two = copied(few_rows(x, rows(x), 2))
     state = Sampling(mean=True)
     with using(state), torch.no_grad():
         trace, other = _trace(model, three), _trace(model, two)
@@ -368,22 +317,6 @@ def _search(model: nn.Module, x: Any, three: Any) -> Boundary | None:
             if any(folded) and _proves(model, three, boundary, trace, state):
                 return boundary
     return None
-
-
-def _few_rows(x: Any, count: int, wanted: int, batch_dim: int = 0) -> Any:
-    """A few rows of a batch, the last one repeated (and scaled, so that rows differ) where there are too few."""
-
-    def take(t: Tensor) -> Tensor:
-        if t.shape[batch_dim] != count:
-            return t
-        some = t.narrow(batch_dim, 0, min(wanted, count))
-        last = t.narrow(batch_dim, count - 1, 1)
-        for i in range(wanted - count):
-            extra = last * (1.1 + 0.1 * i) if t.is_floating_point() else last
-            some = torch.cat([some, extra], batch_dim)
-        return some
-
-    return map_rows(x, take, batch_dim)
 
 
 class _Trace:

@@ -357,3 +357,46 @@ def test_pooled_outputs_of_sequence_first_models(rows, likelihood, target):
         nll = lb.ELBO(model, 10, likelihood)(x, y).nll
         outputs = model(x)
     torch.testing.assert_close(nll, -likelihood.log_prob(outputs.unsqueeze(0), y).mean())
+
+
+class MovesExamples(nn.Module):
+    """Layers see positions where they look for examples."""
+
+    def __init__(self, batched=True):
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 8), nn.Linear(8, 3)
+        self.moved = batched
+
+    def forward(self, x):
+        x = x.transpose(0, 1) if self.moved else x
+        x = self.b(self.a(x).tanh())
+        return x.mean(0) if self.moved else x.mean(1)
+
+
+@pytest.mark.parametrize(
+    "method", [lb.BatchEnsemble(4, init_spread=0.5), lb.Rank1(4), lb.MeanField(estimator="weight")], ids=str
+)
+@pytest.mark.parametrize("positions", [6, 8])  # as many as can be divided among the samples, and not
+def test_folded_samples_that_would_mix_are_an_error(method, positions):
+    x, y = torch.randn(3, positions, 6), torch.zeros(3, dtype=torch.long)
+    samples = 1 if hasattr(method, "components") else 4
+    with pytest.raises(ValueError, match="folded samples mix in this model"):
+        lb.ELBO(lb.bayesianize(MovesExamples(), method), 100, samples=samples)(x, y)
+    lb.ELBO(lb.bayesianize(MovesExamples(False), method), 100, samples=samples)(x, y).loss.backward()
+
+
+def test_the_look_at_the_first_batch_leaves_a_training_as_it_was(monkeypatch):
+    x, y = torch.randn(8, 6), torch.randint(3, (8,))
+
+    def first_step(dropout):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(dropout), nn.Linear(8, 3))
+        elbo = lb.ELBO(lb.bayesianize(net, lb.Rank1(2)), 100)
+        return elbo(x, y).loss, elbo.state_dict(), torch.get_rng_state()
+
+    for dropout in (0.0, 0.3):
+        looked = first_step(dropout)
+        with monkeypatch.context() as patch:
+            patch.setattr(lb.ELBO, "_check_apart", lambda *_: None)
+            blind = first_step(dropout)
+        torch.testing.assert_close(looked, blind, rtol=0, atol=0)

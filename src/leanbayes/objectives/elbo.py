@@ -10,12 +10,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from leanbayes._apart import draws_by_itself, folds_apart
 from leanbayes._components import every_component, mixture_parts, per_row
 from leanbayes._inputs import call, check_no_nan, output_tensor, rows
 from leanbayes._kl import kl
 from leanbayes._owners import owners, settled
 from leanbayes._rows import example_axes, examples_first
 from leanbayes._sampling import Sampling, Stream, current_frame, current_sampling, fold, one_pass
+from leanbayes.nn._replica import is_compiled
 from leanbayes.objectives.likelihoods import Categorical, Likelihood
 from leanbayes.objectives.steps import StepCounter, stop_looking
 from leanbayes.posteriors._divergence import Mixture
@@ -204,6 +206,7 @@ class ELBO(nn.Module):
         if self._seen is not None and self._seen[0] == y.shape[1:]:
             self.likelihood.check(torch.empty((1, batch, *self._seen[1]), device="meta"), y)
             return self._run(x, state, batch, axis)
+        self._check_apart(x, state)
         # What fits the labels is known only once the model has run: keep what a failing run would change.
         kept = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         passed = self._run(x, state, batch, axis)
@@ -221,6 +224,22 @@ class ELBO(nn.Module):
             raise
         self._seen = (y.shape[1:], passed.outputs.shape[2:])
         return passed
+
+    def _check_apart(self, x: Any, state: Sampling) -> None:
+        """Raise where folded samples would mix, found on a few rows of the first batch."""
+        folds = self.samples > 1 or (self.tile and mixture_parts(self.model))
+        # Processes would have to try it all together, and what is held may not be drawn for other rows.
+        if not folds or _world_size() > 1 or current_frame() is not None or is_compiled(self.model):
+            return
+        # What fails with a few rows may work with those that there are, and says by itself what is wrong.
+        model, axis = self.model, state.batch_dim
+        if draws_by_itself(model, x, axis) or folds_apart(model, x, axis, unless_it_fails=True):
+            return
+        raise ValueError(
+            "folded samples mix in this model: it moves its examples to another axis, or lets the rows of a batch "
+            "meet; keep them on the first axis (or say which with lb.sampling(batch_dim=...)), or train with "
+            "tile=False and samples=1"
+        )
 
     def _check_outputs_known(self, outputs: Tensor) -> None:
         count = self.likelihood.lacks_outputs(outputs)
