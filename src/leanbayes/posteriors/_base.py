@@ -37,8 +37,15 @@ class Factors:
     additive: bool = False
 
 
-# Elements from which on a tensor is worth calls of its own.
-LARGE = 1 << 22
+# Elements of parameters that are joined, where calls cost more than the work in them; one by one, larger ones stay in a
+# CPU's caches.
+_JOINED_UP_TO = {"cpu": 1 << 17}
+_ELSEWHERE = 1 << 22
+
+
+def may_join(parameter: Tensor) -> bool:
+    """Whether a parameter is small enough to be worth no calls of its own."""
+    return parameter.numel() <= _JOINED_UP_TO.get(parameter.device.type, _ELSEWHERE)
 
 
 class Posterior(nn.Module, ABC):
@@ -169,7 +176,7 @@ class Posterior(nn.Module, ABC):
         if not vars(type(self)).get("elementwise"):  # a subclass may have other parameters
             return None
         first = first_parameter(self)
-        return (type(self), first.dtype, first.device) if first.numel() <= LARGE else None
+        return (type(self), first.dtype, first.device) if may_join(first) else None
 
     def joined_state(self, parts: list[Any]) -> dict[str, Any]:
         """Attributes of the posterior that several are joined to, beside their parameters."""

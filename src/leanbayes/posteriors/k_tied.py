@@ -16,7 +16,7 @@ from leanbayes.kernels.gaussian_kl import tied_kl
 from leanbayes.kernels.weight_sample import tied_draws, tied_fit
 from leanbayes.noise import exact_products, full_precision
 from leanbayes.ops import LinearOp
-from leanbayes.posteriors._base import LARGE, Posterior
+from leanbayes.posteriors._base import Posterior, may_join
 from leanbayes.posteriors._gaussian import GaussianPosterior
 from leanbayes.posteriors._joined import memory_order
 from leanbayes.posteriors._method import Method, check_prior
@@ -30,9 +30,6 @@ _INIT_NOISE = 0.1
 _FEW_RANKS = 8
 # Outputs get their variances by the factors where that takes so many times fewer products, as thin ones are slower.
 _THIN = 8
-# Elements of weights that are joined, where calls cost more than the work in them; one by one, larger ones stay in a
-# CPU's caches.
-_JOINED_UP_TO = {"cuda": LARGE, "cpu": 1 << 17}
 
 
 class KTiedPosterior(GaussianPosterior):
@@ -109,7 +106,7 @@ class KTiedPosterior(GaussianPosterior):
     def join_key(self) -> tuple[Any, ...] | None:
         """See `Posterior`; compilers are given the weights one by one."""
         other = type(self) is not KTiedPosterior or torch.compiler.is_compiling()
-        if other or self.loc.numel() > _JOINED_UP_TO.get(self.loc.device.type, 0):
+        if other or not may_join(self.loc):
             return None
         if self.out_axis or memory_order(self.loc)[0] != 0:
             return None

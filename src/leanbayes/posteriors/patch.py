@@ -18,7 +18,7 @@ from leanbayes.kernels._dispatch import fused
 from leanbayes.kernels.patch_choice import chosen, fits
 from leanbayes.noise import exact_products, full_precision
 from leanbayes.ops import LinearOp
-from leanbayes.posteriors._base import LARGE, Posterior
+from leanbayes.posteriors._base import Posterior, may_join
 from leanbayes.posteriors._divergence import register_kl
 from leanbayes.posteriors._joined import fact, joined_for, pieces, single
 from leanbayes.posteriors._learned_choice import LearnedChoice, counts
@@ -286,7 +286,7 @@ class PatchPosterior(Posterior):
         group = self.group
         plain = isinstance(group, PatchGroup) and group.equal
         copies = self.copies
-        if not plain or self.zero or self.sigma or self.inputs is not None or copies.numel() > LARGE:
+        if not plain or self.zero or self.sigma or self.inputs is not None or not may_join(copies):
             return None
         return (type(self), self.components, group.per_element, copies.dtype, copies.device)
 
