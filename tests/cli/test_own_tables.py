@@ -1,6 +1,7 @@
 """A messy file of one's own, from `compare` to `predict`, in commands without flags."""
 
 import csv
+import html
 import json
 import shlex
 
@@ -62,6 +63,23 @@ def test_the_notes_say_what_was_done(customers):
     notes = " ".join(json.loads((customers / "out" / "compare.json").read_text())["notes"])
     for text in ("Windows-1252", "'Kündigt', the last column", "dates: 'Eintritt'", "'Kunden-Nr' (names"):
         assert text in notes
+
+
+def test_a_column_that_is_the_target_is_named_with_the_flag_that_leaves_it_out(tmp_path, capsys):
+    random = np.random.RandomState(0)
+    rows = [f"{random.randn():.3f},{price},{price * 0.9:.2f}" for price in random.lognormal(5, 1, 80).round(2)]
+    (tmp_path / "a.csv").write_text("\n".join(["size,price,shop's price [EUR]", *rows]) + "\n")
+    words = ["compare", tmp_path / "a.csv", "--target", "price", *SMALL, "--method", "plain"]
+    leak = "shop's price [EUR]"
+    said = (
+        f"column {leak!r} is an exact function of the target 'price'; "
+        f"if it is not known when you predict, leave it out with --drop {shlex.quote(leak)}"
+    )
+    assert said in answer(capsys, *words, "--out", tmp_path / "one")["notes"]
+    report = html.unescape((tmp_path / "one" / "report.html").read_text())
+    assert f"<li>C{said[1:]}.</li>" in report
+    left = shlex.split(said)[-2:]
+    assert "exact function" not in " ".join(answer(capsys, *words, *left, "--out", tmp_path / "two")["notes"])
 
 
 def test_what_was_held_out_is_measured_by_default(customers, capsys):

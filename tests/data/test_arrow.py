@@ -176,6 +176,36 @@ def test_dates_that_are_none(path):
 
 
 @pytest.mark.parametrize(
+    ("impossible", "written"),
+    [
+        ("2024-2-31", "%Y-%m-%d"), ("2024-02-31", "%Y-%m-%d"), ("2023/2/29", "%Y/%m/%d"), ("31.4.2024", "%d.%m.%Y"),
+        ("31.04.24", "%d.%m.%y"), ("2/30/2024", "%m/%d/%Y"), ("30/2/2024", "%d/%m/%Y"), ("31 Jun 2024", "%d %b %Y"),
+        ("June 31, 2024", "%B %d, %Y"), ("31-11-2024", "%d-%m-%Y"), ("29.2.1900 10:30", "%d.%m.%Y %H:%M"),
+        ("2/30/2024 2:30 PM", "%m/%d/%Y %I:%M %p"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("padded", [False, True])
+def test_impossible_days_do_not_become_other_dates(path, impossible, written, padded):
+    days = [datetime.datetime(2024, 1 + i % 12, 1 + i % 28, 10, 30, tzinfo=datetime.UTC) for i in range(39)]
+    texts = [day.strftime(written) for day in days]
+    if not padded:
+        texts = [re.sub(r"\b0(?=\d)", "", text) for text in texts]
+    path.write_text("a|b\n" + "".join(f"{text}|1\n" for text in [impossible, *texts]))
+    column = read(path)["a"]
+    assert column.format.kind == "date" and column.format.others == (impossible,)
+    assert column.missing.tolist() == [True] + [False] * 39
+    expected = [datetime.datetime.strptime(text, written).replace(tzinfo=datetime.UTC).timestamp() for text in texts]
+    assert column.values[1:].tolist() == expected
+
+
+def test_the_last_days_of_months_are_dates(path):
+    first = datetime.datetime(1999, 1, 1, tzinfo=datetime.UTC)
+    days = [first + datetime.timedelta(days=i) for i in range(1500)]
+    path.write_text("a,b\n" + "".join(f"{day.day}.{day.month}.{day.year},1\n" for day in days))
+    assert read(path)["a"].values.tolist() == [day.timestamp() for day in days]
+
+
+@pytest.mark.parametrize(
     "encoding", ["utf-8", "utf-8-sig", "cp1252", "latin-1", "utf-16", "utf-16-le", "utf-16-be", "utf-32"]
 )
 def test_encodings_are_found(path, encoding):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from typing import Any
 
+_TEXT = r"""(?:'[^'\\]*'|"[^"\\]*")"""
 # What the library calls an argument, and how it is written on the command line.
 _SPELLINGS = (
-    (re.compile(r"\b(categories|numbers|drop|na)=\[('[^\]]*')\],?"), lambda found: _flag(found[1], found[2])),
+    (
+        re.compile(rf"\b(categories|numbers|drop|na)=(\[{_TEXT}(?:, {_TEXT})*\]),?"),
+        lambda found: _flag(found[1], ast.literal_eval(found[2])),
+    ),
     (re.compile(r"\b(categories|numbers)=\[\]"), r"no --\1"),
     (
         re.compile(r"\b(missing|task|target|normalise|class_weight)='([^']*)',?"),
-        lambda found: _flag(found[1], found[2]),
+        lambda found: _flag(found[1], [found[2]]),
     ),
     (re.compile(r"\bheader=False"), "--no-header"),
     (re.compile(r"`root`"), "--root"),
@@ -23,10 +28,14 @@ _SPELLINGS = (
 )
 
 
-def _flag(name: str, values: str) -> str:
+def _flag(name: str, values: list[str]) -> str:
     """An option with its values, quoted where a shell needs it."""
-    words = re.findall(r"'([^']*)'", values) or [values]
-    return f"--{name.replace('_', '-')} {shlex.join(words)}"
+    return shlex.join(_option(f"--{name.replace('_', '-')}", values))
+
+
+def _option(flag: str, values: list[str]) -> list[str]:
+    """The words of an option; of values that begin with a dash, each would be taken for a flag."""
+    return [f"{flag}={text}" for text in values] if any(t.startswith("-") for t in values) else [flag, *values]
 
 
 class UsageError(ValueError):
@@ -46,6 +55,8 @@ def spelled(text: str) -> str:
     Example:
         >>> spelled("pass resume=True to go on")
         'pass --resume to go on'
+        >>> spelled("leave them out with drop=['price [EUR]', '-b']")
+        "leave them out with '--drop=price [EUR]' --drop=-b"
     """
     for pattern, replacement in _SPELLINGS:
         text = pattern.sub(replacement, text)
@@ -73,12 +84,7 @@ def command_with(words: list[str], fixes: dict[str, Any]) -> str:
             kept.append("--no-header")
             continue
         flag, values = f"--{name.replace('_', '-')}", list(map(str, value if isinstance(value, list) else [value]))
-        if not values:
-            continue
-        if any(text.startswith("-") for text in values):
-            kept += [f"{flag}={text}" for text in values]  # else each would be taken for a flag
-        else:
-            kept += [flag, *values]
+        kept += _option(flag, values) if values else []
     return shlex.join(["leanbayes", *kept])
 
 

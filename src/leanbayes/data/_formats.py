@@ -311,7 +311,7 @@ def _seconds(column: Any, pattern: str) -> Any:
     if pattern not in (ISO, ISO_ZONE):
         clock = any(hour in pattern for hour in ("%H", "%I")) and "%b" not in pattern.lower()
         texts = compute.replace_substring_regex(column, r"(\d)T(\d)", r"\1 \2") if clock else column
-        stamps = compute.strptime(texts, format=pattern, unit="s", error_is_null=True)
+        stamps = _real(texts, compute.strptime(texts, format=pattern, unit="s", error_is_null=True), pattern)
         seconds = stamps.cast(arrow.int64()).cast(arrow.float64())
         # A time without a date is one of the first of January 1970.
         return compute.subtract(seconds, _MIDNIGHT) if pattern in _TIMES else seconds
@@ -323,6 +323,18 @@ def _seconds(column: Any, pattern: str) -> Any:
     # One by one, as one wrong text spoils all.
     good = [_is_stamp(text, kind) for text in column.to_pylist()]
     return as_seconds(compute.if_else(arrow.chunked_array([arrow.array(good)]), column, None).cast(kind))
+
+
+def _real(texts: Any, stamps: Any, pattern: str) -> Any:
+    """Stamps without those of days that no calendar has: strptime takes the 31st of February for a day in March."""
+    compute = need("pyarrow.compute", "tables")
+    before, there, _ = pattern.partition("%d")
+    if not there:
+        return stamps
+    numbers = len(re.findall("%[Yym]", before))
+    found = compute.extract_regex(texts, rf"^(?:\D*\d+){{{numbers}}}\D*(?P<day>\d+)")
+    day = compute.struct_field(found, "day").cast(need("pyarrow", "tables").int64())
+    return compute.if_else(compute.equal(day, compute.day(stamps)), stamps, None)
 
 
 def _is_stamp(text: str | None, kind: Any) -> bool:

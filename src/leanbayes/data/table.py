@@ -17,6 +17,7 @@ from leanbayes.data._classes import on_classes, one_spelling
 from leanbayes.data._columns import RawColumn, infer_columns, number_text
 from leanbayes.data._dataset import Dataset, Part, Task
 from leanbayes.data._encode import encode_columns, listed, short
+from leanbayes.data._leaks import on_leaks
 from leanbayes.data._prepare import fit_columns, gaps, handle_missing, infinite, screen, unusable
 from leanbayes.data._registry import register_file
 from leanbayes.data._roles import choose_target, is_free_text, unknown_columns, unknown_target
@@ -114,6 +115,7 @@ def read_table(
             f"{path.name} has no column besides the target {goal.name!r} that a network could learn from{reason}; "
             "name those to use all the same as numbers or categories"
         )
+    notes += on_leaks(goal.name, y, used, train_rows)
     x = torch.from_numpy(encode_columns(used, fitted, len(y)))
     train, valid_part, test_part = (
         Part(x[rows], torch.from_numpy(y[rows])) for rows in (train_rows, valid_rows, test_rows)
