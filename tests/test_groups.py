@@ -117,3 +117,14 @@ class TestPartsOfAModel:
         net, x = self.make(method), torch.randn(4, 3)
         net.features(x)
         net.head(torch.randn(4, 8))
+
+
+@pytest.mark.parametrize(("given", "wrong"), [([0, 1, 4], 4), ([0, -1, 1], -1)])
+def test_components_of_rows_that_do_not_exist_are_an_error(given, wrong):
+    model = lb.bayesianize(nn.Sequential(nn.Linear(6, 4)), lb.Rank1(4))
+    x = torch.randn(3, 6)
+    with lb.sampling(component=torch.tensor([0, 3, 1])):
+        model(x)
+    message = f"component={wrong} does not exist: the model has 4 components, 0 to 3"
+    with lb.sampling(component=torch.tensor(given)), pytest.raises(ValueError, match=message):
+        model(x)

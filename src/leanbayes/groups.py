@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from leanbayes import noise
 from leanbayes._sampling import Assigned, Identity, Sampling, check_component_known, current_frame
+from leanbayes.kernels._autograd import traced
 from leanbayes.ops import rows_per_sample
 
 
@@ -136,6 +137,9 @@ class ComponentGroup(nn.Module):
                 f"components were given for {given.shape[0]} rows, but a layer of {self.name} sees {rows}, so that it "
                 "cannot be told which component a row has; use tile=True"
             )
+        # Looking at values would stop a GPU's queue, and compilers and transformations do not allow it.
+        if isinstance(spec.component, Tensor) and given.device.type == "cpu" and rows and not traced():
+            self._check(int(given.max()), least=int(given.min()))
         return given.to(like.device)
 
     def given_rows(self, spec: Sampling) -> Tensor | None:
@@ -180,9 +184,10 @@ class ComponentGroup(nn.Module):
             return given.index.to(like.device)
         return torch.tensor(given.index, device=like.device)
 
-    def _check(self, component: int) -> None:
-        if component >= self.components:
-            raise ValueError(
-                f"component={component} does not exist: {self.name} has {self.components} components, "
-                f"0 to {self.components - 1}"
-            )
+    def _check(self, component: int, least: int = 0) -> None:
+        for each in (component, least):
+            if not 0 <= each < self.components:
+                raise ValueError(
+                    f"component={each} does not exist: {self.name} has {self.components} components, "
+                    f"0 to {self.components - 1}"
+                )
