@@ -260,6 +260,8 @@ class RandomParameter(nn.Module):
         frame.kept[_SIGNS, rows] = None
         like = first_parameter(self.posterior)
         users = [each for each in _used_by(frame.root, "flipout") if each.device == like.device]
+        if len(users) < 2:
+            return False
         found = [(each, axis, size) for each in users for axis, size in each.features if axis not in each.unsigned_axes]
         drawn = noise.signs((rows, sum([size for *_, size in found])), like, spec)
         dtype = noise.autocast_dtype(like)
