@@ -457,3 +457,15 @@ def test_what_is_derived_may_be_cleared_by_another_thread_at_any_time():
     assert derived(model, "something", lambda: [2]) == [1]
     note_move()
     assert derived(model, "something", lambda: [2]) == [2]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_draws_predictions_and_divergence_work_in_inference_mode(method):
+    model = lb.bayesianize(network(), method).eval()
+    x, y = torch.randn(4, 3, 6, 6), torch.randint(4, (4,))
+    with torch.inference_mode():
+        assert model(x).isfinite().all()
+        assert lb.predict(model, x, 6).probs.isfinite().all()
+        assert lb.kl(model).isfinite()
+        assert lb.ELBO(model, 100)(x, y).loss.isfinite()
+        assert lb.ELBO(wide_network(), 100)(*WIDE).loss.isfinite()

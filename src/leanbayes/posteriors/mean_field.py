@@ -78,7 +78,7 @@ class MeanFieldPosterior(GaussianPosterior):
 
 
 def _scale(raw: Tensor) -> Tensor:
-    if torch.compiler.is_compiling() or not reverse_mode_alone():
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled() or not reverse_mode_alone():
         return F.softplus(full_precision(raw))
     return _Softplus.apply(full_precision(raw))  # pyright: ignore[reportReturnType]
 
