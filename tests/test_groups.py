@@ -128,3 +128,11 @@ def test_components_of_rows_that_do_not_exist_are_an_error(given, wrong):
     message = f"component={wrong} does not exist: the model has 4 components, 0 to 3"
     with lb.sampling(component=torch.tensor(given)), pytest.raises(ValueError, match=message):
         model(x)
+
+
+@pytest.mark.parametrize(("given", "wrong"), [([0, 1, 4], 4), ([0, -1, 1], -1)])
+def test_members_of_rows_that_do_not_exist_are_an_error(given, wrong):
+    model = lb.bayesianize(nn.Sequential(nn.Linear(6, 4)), lb.DeepEnsemble(4))
+    message = f"component={wrong} does not exist: the ensemble has 4 components, 0 to 3"
+    with lb.sampling(component=torch.tensor(given)), pytest.raises(ValueError, match=message):
+        model(torch.randn(3, 6))

@@ -135,11 +135,11 @@ class ComponentGroup(nn.Module):
         if given.shape[0] != rows:
             raise ValueError(
                 f"components were given for {given.shape[0]} rows, but a layer of {self.name} sees {rows}, so that it "
-                "cannot be told which component a row has; use tile=True"
+                "cannot be told which component a row has; choose one for all rows; in an ELBO, use tile=True"
             )
         # Looking at values would stop a GPU's queue, and compilers and transformations do not allow it.
         if isinstance(spec.component, Tensor) and given.device.type == "cpu" and rows and not traced():
-            self._check(int(given.max()), least=int(given.min()))
+            self.check_known(int(given.max()), least=int(given.min()))
         return given.to(like.device)
 
     def given_rows(self, spec: Sampling) -> Tensor | None:
@@ -158,12 +158,12 @@ class ComponentGroup(nn.Module):
             return None
         if self.given_rows(spec) is not None:
             raise ValueError(
-                f"components were given per row, but {self.name} has a layer that draws one weight for all rows of a "
-                "sample; use tile=True"
+                f"components were given per row, but in {self.name} one weight is drawn for all rows of a sample; "
+                "choose one component for all rows; in an ELBO, use tile=True"
             )
         component = spec.component
         if isinstance(component, int):
-            self._check(component)
+            self.check_known(component)
             return torch.full((n,), component, device=like.device)
         if isinstance(component, str) and component == "all":
             if n % self.components:
@@ -184,7 +184,8 @@ class ComponentGroup(nn.Module):
             return given.index.to(like.device)
         return torch.tensor(given.index, device=like.device)
 
-    def _check(self, component: int, least: int = 0) -> None:
+    def check_known(self, component: int, least: int = 0) -> None:
+        """Raise unless there is such a component, and one that is the least of several."""
         for each in (component, least):
             if not 0 <= each < self.components:
                 raise ValueError(

@@ -41,6 +41,32 @@ def test_each_row_with_its_own_component(method):
             model(X)
 
 
+@pytest.mark.parametrize("learn_mixing", [False, True])
+def test_each_row_with_its_own_copy_of_a_patched_layer(learn_mixing):
+    torch.manual_seed(0)
+    method = lb.EMP(components=3, init_std=1.0, draw="example", learn_mixing=learn_mixing)
+    model = lb.bayesianize(SmallNet(), method).eval()
+    components = [2, 0, 0, 1, 2]
+    with lb.sampling(component=torch.tensor(components)):
+        mixed = model(X)
+    for row, k in enumerate(components):
+        with lb.sampling(component=k):
+            torch.testing.assert_close(mixed[row], model(X)[row], rtol=1e-5, atol=1e-5)
+    # A component that was given says nothing of how probable it is.
+    mixed.square().sum().backward()
+    logits = [parameter for name, parameter in model.named_parameters() if name.endswith("logits")]
+    assert len(logits) > 0 if learn_mixing else not logits
+    assert all(parameter.grad is None for parameter in logits)
+
+
+@pytest.mark.parametrize("method", [lb.EMP(components=3), lb.ECMP(components=3)])
+def test_components_of_rows_are_refused_where_rows_share_a_weight(method):
+    model = lb.bayesianize(SmallNet(), method)
+    with pytest.raises(ValueError, match="components were given per row, .* one weight is drawn for all rows"):
+        with lb.sampling(component=torch.tensor([2, 0, 0, 1, 2])):
+            model(X)
+
+
 def test_emp_draws_one_copy_per_layer_for_weight_and_bias_together():
     torch.manual_seed(0)
     model = lb.bayesianize(SmallNet(), lb.EMP(components=3, init_std=1.0), where=lb.types(nn.Linear)).eval()

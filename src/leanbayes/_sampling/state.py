@@ -180,7 +180,8 @@ class sampling:  # noqa: N801 - reads as prose: with sampling(n=8)
         zero_mean: Drop the means of the random weights: True for all layers, or a selector.
         seed: Draws are repeatable whatever ran before and whatever other threads do; torch's own generators are not
             touched. Eager and compiled code draw different numbers.
-        component: ``"random"``, ``"all"`` (sample s uses component s % K, n must be a multiple of K) or an index.
+        component: ``"random"``, ``"all"`` (sample s uses component s % K, n must be a multiple of K), an index, or a
+            tensor ``[rows]`` with that of each row, where rows have weights of their own.
         estimator: Overrides the layers' own estimators; recurrent and bilinear layers and norms keep theirs where it
             does not apply to them.
         hold: One draw for the whole context: every call of the model uses the same weights (eager only).

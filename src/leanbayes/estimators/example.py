@@ -18,7 +18,8 @@ def example(call: Call) -> Tensor:
     posterior = call.weight.posterior
     assert isinstance(posterior, PatchPosterior)
     group, spec = posterior.group, call.spec
-    if call.zero_mean or spec.joint or group.fixed_index(spec.n, posterior.copies, spec) is not None:
+    by_row = group.given_rows(spec) is not None
+    if call.zero_mean or spec.joint or not (by_row or group.fixed_index(spec.n, posterior.copies, spec) is None):
         return weight_estimator(call)
     index = group.row_choice(call.rows, posterior.copies, spec)
     outputs = torch.stack([_output(call, k) for k in range(posterior.components)])  # [K, rows, ...]

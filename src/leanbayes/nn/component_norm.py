@@ -81,7 +81,7 @@ class ComponentBatchNorm(NormLayer):
     def _one_component(self, spec: Sampling) -> int | None:
         """The component of all rows where the state names one."""
         if isinstance(spec.component, int):
-            self.group._check(spec.component)
+            self.group.check_known(spec.component)
             return spec.component
         free = isinstance(spec.component, str) and spec.component == "random" and not spec.assigned
         return 0 if self.draws_mean(spec) and free else None

@@ -247,6 +247,7 @@ class Ensemble(Stacked):
         examples = frame is None or frame.rows == len(component)
         outputs, order = [], []
         for k in component.unique().tolist():
+            self.group.check_known(k)
             for s, row in enumerate(each_row):
                 rows = (row == k).nonzero().squeeze(1) + s * len(row)
                 if not len(rows):

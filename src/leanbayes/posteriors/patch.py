@@ -99,9 +99,6 @@ class PatchGroup(ComponentGroup):
             self.found = FoundProbs(torch.zeros_like(log_probs))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
-    def given_rows(self, spec: Sampling) -> None:
-        """See `ComponentGroup`; what is said of the rows is said of the model's shared index, not of a layer's own."""
-
     def check_alone(self) -> None:
         """See `ComponentGroup`; a layer's own index is drawn where it is used, so that it is drawn again alike."""
 
@@ -135,7 +132,7 @@ class PatchGroup(ComponentGroup):
 
     def learn_from(self, chosen: Tensor, copies: Tensor, index: Tensor, spec: Sampling) -> Tensor:
         """What was chosen, with a gradient for the probabilities where they are learned, see `LearnedChoice`."""
-        if self.logits is None or not torch.is_grad_enabled():
+        if self.logits is None or not torch.is_grad_enabled() or self.given_rows(spec) is not None:
             return chosen
         log_probs = self.log_probs(chosen)
         # Samples are compared where the objective does its part of it.
@@ -144,6 +141,8 @@ class PatchGroup(ComponentGroup):
 
     def row_choice(self, rows: int, like: Tensor, spec: Sampling) -> Tensor:
         """The layer's choice for each row ``[rows]``; one per sample, ``[n]``, where all rows of a sample share it."""
+        if self.given_rows(spec) is not None:
+            return self.row_index(rows, like, spec)
         fixed = self.fixed_index(spec.n, like, spec)
         if fixed is not None:
             return fixed
