@@ -126,6 +126,13 @@ def test_learned_precision_is_trained():
         (lb.Bernoulli(), torch.zeros(1, 3, 1), torch.tensor([0, 2, 1]), "from 0 to 1"),
         (lb.Gaussian(1.0), torch.zeros(1, 3, 1), torch.tensor([0.0, float("nan"), 1.0]), "NaN"),
         (lb.Gaussian(1.0), torch.zeros(1, 3, 2), torch.zeros(3), "do not fit"),
+        (lb.Bernoulli(), torch.zeros(1, 2, 1), torch.tensor([0.0, float("nan")]), "from 0 to 1"),
+        (lb.Categorical(), torch.zeros(1, 1, 2), torch.tensor([[0.5, float("nan")]]), "from 0 to 1"),
+        (lb.Categorical(), torch.zeros(1, 1, 2), torch.tensor([[1.5, -0.5]]), "from 0 to 1"),
+        (lb.Categorical(), torch.zeros(1, 1, 3), torch.tensor([[1.0, 0.0, 1.0]]), "sum to up to 2; .* lb.Bernoulli"),
+        (lb.Gaussian([1.0, 2.0, 3.0]), torch.zeros(1, 4, 2), torch.zeros(4, 2), "a noise of shape"),
+        (lb.Gaussian("learned", outputs=3), torch.zeros(1, 4, 2), torch.zeros(4, 2), "a noise of shape"),
+        (lb.Gaussian(outputs=3, held_out=True), torch.zeros(1, 4, 4), torch.zeros(4, 2), "a noise of shape"),
     ],
 )
 def test_targets_that_do_not_fit_are_one_clear_error(likelihood, outputs, y, message):
@@ -133,7 +140,20 @@ def test_targets_that_do_not_fit_are_one_clear_error(likelihood, outputs, y, mes
         likelihood.check(outputs, y)
 
 
-@pytest.mark.parametrize("precision", [0.0, -1.0, "fixed", [1.0, -2.0]])
+def test_probabilities_of_half_precision_and_padding_are_targets():
+    soft = torch.rand(4, 1000).softmax(-1)
+    for targets in (soft.bfloat16(), soft.half(), soft * torch.tensor([[1.0], [1.0], [0.0], [0.0]])):
+        lb.Categorical().check(torch.zeros(1, 4, 1000), targets)
+
+
+@pytest.mark.parametrize("options", [{"label_smoothing": "0.1"}, {"ignore_index": None}, {"ignore_index": 1.5}])
+def test_bad_options_of_classes_are_errors(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"{name}=.* takes"):
+        lb.Categorical(**options)
+
+
+@pytest.mark.parametrize("precision", [0.0, -1.0, "fixed", [1.0, -2.0], [], True])
 def test_bad_precision_is_an_error(precision):
     with pytest.raises(ValueError, match="precision"):
         lb.Gaussian(precision)

@@ -11,8 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leanbayes._checks import check_count, check_positive
+from leanbayes._checks import check_count, check_positive, is_number
 from leanbayes.objectives.noise import LEAST_VARIANCE, held_out_variance
+
+# By how much the probabilities of all classes may exceed 1.
+_SLACK = 1e-2
 
 
 class Likelihood(nn.Module, ABC):
@@ -56,12 +59,30 @@ class Likelihood(nn.Module, ABC):
                     f"a mask of shape {tuple(mask.shape)} does not fit target elements of shape "
                     f"{tuple(elements.shape[1:])}; give it one entry for each"
                 )
-            elements = elements * mask.to(elements.dtype)
+            # What does not count may be infinite, and infinity times 0 is no number.
+            elements = elements.masked_fill(mask == 0, 0.0) * mask.to(elements.dtype)
         return elements.flatten(2).sum(-1) if elements.dim() > 2 else elements
 
     def log_prob(self, outputs: Tensor, targets: Tensor, mask: Tensor | None = None) -> Tensor:
         """Log-likelihood of each example under each sample, ``[S, B]``."""
         return self.per_example(self.elementwise(outputs, targets), mask)
+
+
+def _check_probabilities(likelihood: Likelihood, targets: Tensor) -> None:
+    """Raises unless all targets are from 0 to 1; NaN is not."""
+    if targets.dtype == torch.bool or not targets.numel():
+        return
+    low, high = float(targets.min()), float(targets.max())
+    if not (low >= 0 and high <= 1):
+        raise ValueError(
+            f"{type(likelihood).__name__} targets must be from 0 to 1, but they reach from {low:g} to {high:g}"
+        )
+
+
+def _expands(shape: Sequence[int], wanted: Sequence[int]) -> bool:
+    """Whether a tensor of a shape can be expanded to another shape."""
+    pairs = zip(reversed(shape), reversed(wanted))
+    return len(shape) <= len(wanted) and all(own in (1, size) for own, size in pairs)
 
 
 def _precise(outputs: Tensor) -> Tensor:
@@ -109,12 +130,14 @@ class Categorical(Likelihood):
     ) -> None:
         super().__init__()
         check_positive(self, temperature=temperature)
-        if not 0 <= label_smoothing < 1:
+        if not (is_number(label_smoothing) and 0 <= label_smoothing < 1):
             raise ValueError(
                 f"Categorical(label_smoothing=...) takes a number from 0 to below 1, not {label_smoothing!r}"
             )
         if class_dim is not None and (isinstance(class_dim, bool) or not isinstance(class_dim, int) or class_dim == 0):
             raise ValueError(f"Categorical(class_dim=...) takes an axis of [B, ...] other than 0, not {class_dim!r}")
+        if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
+            raise ValueError(f"Categorical(ignore_index=...) takes a whole number, not {ignore_index!r}")
         self.label_smoothing = label_smoothing
         self.ignore_index = ignore_index
         self.class_dim = class_dim
@@ -170,7 +193,7 @@ class Categorical(Likelihood):
         """See `Likelihood`."""
         shape = outputs.shape
         if self._soft(shape, targets):
-            self._class_axis(shape, targets)
+            self._check_soft(targets.movedim(self._class_axis(shape, targets) - 1, -1))
             return
         if targets.is_floating_point() or targets.dtype == torch.bool:
             raise TypeError(
@@ -185,6 +208,17 @@ class Categorical(Likelihood):
         classes = shape[self._class_axis(shape, targets)]
         labels = targets.long()  # in a byte, -100 and 156 are the same
         check_labels(labels[labels != self.ignore_index], classes)
+
+    def _check_soft(self, targets: Tensor) -> None:
+        """Raise unless targets ``[B, ..., C]`` are probabilities; padding may be zeros."""
+        _check_probabilities(self, targets)
+        # Half precision rounds each of them.
+        most = float(targets.float().sum(-1).max()) if targets.numel() else 0.0
+        if most > 1 + _SLACK:
+            raise ValueError(
+                f"Categorical targets shaped as the outputs are probabilities, which sum to 1, but these sum to up to "
+                f"{most:g}; where several classes can be right at once, use lb.Bernoulli()"
+            )
 
     def elementwise(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `Likelihood`."""
@@ -228,10 +262,7 @@ class Bernoulli(Likelihood):
             raise ValueError(
                 f"outputs of shape {tuple(outputs.shape[1:])} do not fit targets of shape {tuple(targets.shape)}"
             )
-        if targets.dtype != torch.bool and targets.numel():
-            low, high = float(targets.min()), float(targets.max())
-            if low < 0 or high > 1:
-                raise ValueError(f"Bernoulli targets must be from 0 to 1, but they reach from {low:g} to {high:g}")
+        _check_probabilities(self, targets)
 
     def elementwise(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `Likelihood`."""
@@ -300,7 +331,7 @@ class Gaussian(Likelihood):
             self.log_precision = nn.Parameter(torch.full(shape, math.log(init_precision)))
         elif precision is not None:
             value = torch.as_tensor(precision, dtype=torch.get_default_dtype())
-            if not bool(((value > 0) & value.isfinite()).all()):
+            if isinstance(precision, bool) or not value.numel() or not bool(((value > 0) & value.isfinite()).all()):
                 raise ValueError(f"Gaussian(precision) takes positive numbers, not {precision!r}")
             self.register_buffer("fixed_log_precision", value.log())
 
@@ -388,8 +419,17 @@ class Gaussian(Likelihood):
             raise ValueError(
                 f"predicted means of shape {(*shape, last)} do not fit targets of shape {tuple(targets.shape)}"
             )
+        for noise in (*self.parameters(), *self.buffers()):
+            if not _expands(noise.shape, (*shape, last)):
+                raise ValueError(
+                    f"a noise of shape {tuple(noise.shape)} does not fit predicted means of shape {(*shape, last)}; "
+                    "give Gaussian one number for each output, or one for all"
+                )
         if not bool(torch.isfinite(targets).all()):
-            raise ValueError("the targets contain NaN or infinite values; remove those examples")
+            raise ValueError(
+                "the targets contain NaN or infinite values; remove those examples, or put numbers in their place and "
+                "leave them out by a mask"
+            )
 
     def elementwise(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `Likelihood`."""
