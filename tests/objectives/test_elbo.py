@@ -95,6 +95,45 @@ def test_example_weights_that_would_spread_over_other_examples_are_an_error(shap
         elbo(torch.randn(5, 4), torch.randint(3, (5,)), weights=torch.ones(shape))
 
 
+@pytest.mark.parametrize("wrong", [-1.0, math.nan, math.inf])
+def test_example_weights_below_zero_or_without_end_are_an_error_before_the_model_runs(wrong):
+    net = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3))
+    elbo = lb.ELBO(lb.bayesianize(net, lb.MeanField()), dataset_size=5)
+    with pytest.raises(ValueError, match="finite numbers from 0"):
+        elbo(torch.randn(5, 4), torch.randint(3, (5,)), weights=torch.tensor([1.0, 0.0, wrong, 2.0, 1.0]))
+    assert int(elbo.model[0].num_batches_tracked) == 0
+
+
+@pytest.mark.parametrize("name", ["y", "weights", "mask"])
+def test_what_is_no_tensor_is_named(name):
+    elbo = lb.ELBO(lb.bayesianize(nn.Linear(4, 3), lb.MeanField()), dataset_size=5)
+    given = {"y": torch.randint(3, (5,)), "weights": torch.ones(5), "mask": torch.ones(5)}
+    given[name] = given[name].tolist()
+    with pytest.raises(TypeError, match=f"{name} is a tensor, not list"):
+        elbo(torch.randn(5, 4), **given)
+
+
+def test_what_a_mask_leaves_out_may_overflow():
+    model = lb.bayesianize(nn.Linear(4, 2), lb.MeanField())
+    elbo = lb.ELBO(model, 5, lb.Gaussian(1.0))
+    x, y = torch.randn(5, 4), torch.randn(5, 2)
+    mask = torch.tensor([[1, 0]] * 5)
+    with lb.sampling(mean=True):
+        expected = elbo(x, y, mask=mask)
+        terms = elbo(x, y.where(mask == 1, 1e30), mask=mask)
+    torch.testing.assert_close(terms.nll, expected.nll)
+    for own, other in zip(*(torch.autograd.grad(each.loss, list(model.parameters())) for each in (terms, expected))):
+        torch.testing.assert_close(own, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_the_kl_weight_keeps_its_precision_in_any_dtype(dtype):
+    elbo = lb.ELBO(lb.bayesianize(nn.Linear(4, 3), lb.MeanField()), 10, kl_weight=lambda step: (step + 1) / 3).to(dtype)
+    for weight in (1 / 3, 2 / 3):
+        assert float(elbo.weight_now) == pytest.approx(weight, rel=1e-7)
+        elbo.advance()
+
+
 @pytest.mark.parametrize("likelihood", [lb.Gaussian(1.0), lb.Bernoulli()], ids=lambda each: type(each).__name__)
 def test_a_mask_that_would_spread_over_other_examples_is_an_error(likelihood):
     elbo = lb.ELBO(lb.bayesianize(nn.Linear(4, 1), lb.MeanField()), 5, likelihood)

@@ -126,7 +126,7 @@ class ELBO(nn.Module):
         Args:
             x: A tensor ``[B, ...]``, a mapping of tensors (passed by keyword) or a tuple (by position).
             y: Targets ``[B, ...]``.
-            weights: How often each example counts, ``[B]``.
+            weights: How often each example counts, ``[B]``, from 0.
             mask: Which target elements count, one entry for each: shaped as y, without the class axis where y holds
                 probabilities.
         """
@@ -134,15 +134,17 @@ class ELBO(nn.Module):
         batch_dim = state.batch_dim
         batch = rows(x, batch_dim)
         # Of outputs that have so many entries on two axes, the targets say which is that of the examples.
+        _check_tensors(y=y, weights=weights, mask=mask)
         axis = next(iter(example_axes([y.shape], [batch], batch_dim)), 0)
         y = examples_first(y, batch, batch_dim)
         mask = None if mask is None else examples_first(mask, batch, batch_dim)
         self._check_sizes(y, batch)
+        self._check_weights(weights, batch)
         passed = self._run_checked(x, y, state, batch, axis)
         outputs = passed.outputs
         scores = self.likelihood.per_example(self.likelihood.training_score(outputs, y), mask)  # [S, B]
         if weights is not None:
-            weights = _checked_weights(weights, batch).to(scores.dtype)
+            weights = weights.to(scores.dtype)
         if self.components == "mixture":
             per_example = math.log(scores.shape[0]) - torch.logsumexp(scores, 0)
         else:
@@ -196,8 +198,7 @@ class ELBO(nn.Module):
 
     def _run_checked(self, x: Any, y: Tensor, state: Sampling, batch: int, axis: int) -> _Passed:
         """Run the model; bad values are reported before they can move its statistics."""
-        # Looking at values stops a GPU's queue, so there it is done on the first step alone; compiled code never looks.
-        if torch.compiler.is_compiling() or (y.device.type != "cpu" and self._seen is not None):
+        if not self._looks_at(y):
             passed = self._run(x, state, batch, axis)
             self._check_outputs_known(passed.outputs)
             return passed
@@ -224,6 +225,11 @@ class ELBO(nn.Module):
             raise
         self._seen = (y.shape[1:], passed.outputs.shape[2:])
         return passed
+
+    def _looks_at(self, values: Tensor) -> bool:
+        """Whether values are checked."""
+        # Looking at them stops a GPU's queue, so there it is done on the first step alone; compiled code never looks.
+        return not torch.compiler.is_compiling() and (values.device.type == "cpu" or self._seen is None)
 
     def _check_apart(self, x: Any, state: Sampling) -> None:
         """Raise where folded samples would mix, found on a few rows of the first batch."""
@@ -262,6 +268,25 @@ class ELBO(nn.Module):
                 f"dataset_size={self.dataset_size} is under the batch of {total} examples; it counts the training "
                 "examples over all ranks, not batches"
             )
+
+    def _check_weights(self, weights: Tensor | None, batch: int) -> None:
+        if weights is None:
+            return
+        # Of another shape they could spread over other examples.
+        if weights.shape != (batch,):
+            raise ValueError(f"weights of shape {tuple(weights.shape)} do not fit {batch} examples; give one for each")
+        if self._looks_at(weights) and not bool(((weights >= 0) & weights.isfinite()).all()):
+            raise ValueError(
+                "weights say how often each example counts: finite numbers from 0, but these reach from "
+                f"{float(weights.min()):g} to {float(weights.max()):g}"
+            )
+
+    def _apply(self, *args: Any, **kwargs: Any) -> ELBO:
+        moved = super()._apply(*args, **kwargs)
+        # Half precision would round the weight: the KL is in float32, whatever dtype the model has.
+        self.weight_now = self.weight_now.float()
+        self._set_weight()
+        return moved
 
     def _set_weight(self) -> None:
         weight = self.kl_weight(self._count) if callable(self.kl_weight) else float(self.kl_weight)
@@ -319,11 +344,11 @@ def _is_count(value: Any) -> bool:
     return int(value) == value and value >= 1
 
 
-def _checked_weights(weights: Tensor, batch: int) -> Tensor:
-    """Weights of the examples, in a shape that cannot spread over other examples."""
-    if weights.shape != (batch,):
-        raise ValueError(f"weights of shape {tuple(weights.shape)} do not fit {batch} examples; give one for each")
-    return weights
+def _check_tensors(**values: Any) -> None:
+    """Raise where something is no tensor; what is left out is None."""
+    for name, value in values.items():
+        if value is not None and not isinstance(value, Tensor):
+            raise TypeError(f"{name} is a tensor, not {type(value).__name__}; torch.as_tensor makes one of an array")
 
 
 def _refresh_weight(module: ELBO, incompatible: Any) -> None:
