@@ -19,6 +19,14 @@ def call(model: nn.Module, x: Any) -> Any:
     return model(x)
 
 
+def loader_input(batch: Any) -> Any:
+    """The inputs in what a loader gives: without labels, or the first of a tuple or list."""
+    if isinstance(batch, Mapping):
+        return {key: value for key, value in batch.items() if key not in ("labels", "label")}
+    several = isinstance(batch, (tuple, list)) and not isinstance(batch, PackedSequence)
+    return batch[0] if several else batch
+
+
 def output_tensor(output: Any) -> Tensor:
     """The tensor that a model predicts with: its output, the output's logits, or the only tensor in it."""
     if isinstance(output, Tensor):

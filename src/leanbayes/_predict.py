@@ -10,11 +10,10 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
 
 from leanbayes._auto_samples import Settling, deciding_blocks
 from leanbayes._chunks import best_chunk, block_rows
-from leanbayes._inputs import NanCheck, rows, tensors
+from leanbayes._inputs import NanCheck, loader_input, rows, tensors
 from leanbayes._modes import eval_mode
 from leanbayes._prediction import Prediction, Statistics, join_statistics
 from leanbayes._prefix import Boundary, PrefixRunner, forget_boundary, look_at, sharing_at
@@ -342,7 +341,7 @@ def _batches(model: nn.Module, x: Any, many: bool, chunk: int | None, checks: _C
     found = False
     for batch in track(x, "predict", total=total, transient=True, console=console, disable=not console.is_terminal):
         found = True
-        block = _to_device(_loader_input(batch), reference)
+        block = _to_device(loader_input(batch), reference)
         if next(tensors(block), None) is None:
             raise TypeError(
                 f"predict takes tensors, a mapping or a tuple of them, or a loader of these, but {type(x).__name__} "
@@ -352,13 +351,6 @@ def _batches(model: nn.Module, x: Any, many: bool, chunk: int | None, checks: _C
         yield block
     if not found:
         raise ValueError("the loader gave no batch; predict needs at least one example")
-
-
-def _loader_input(batch: Any) -> Any:
-    if isinstance(batch, Mapping):
-        return {key: value for key, value in batch.items() if key not in ("labels", "label")}
-    several = isinstance(batch, (tuple, list)) and not isinstance(batch, PackedSequence)
-    return batch[0] if several else batch
 
 
 def _to_device(x: Any, reference: Tensor | None) -> Any:

@@ -50,6 +50,30 @@ def test_the_average_over_batches_of_unequal_size():
     assert model.norm.num_batches_tracked == 4
 
 
+class NormedStates(nn.Module):
+    """A recurrent network that normalises its last state."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(3, 4, batch_first=True)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return self.norm(self.lstm(x)[1][0][-1])
+
+
+def test_loaders_of_packed_sequences_and_of_mappings():
+    sequences = [torch.randn(length, 3) for length in (5, 2, 4, 3)]
+    packed = nn.utils.rnn.pack_sequence(sequences, enforce_sorted=False)
+    for loader in ([packed], [(packed, torch.zeros(4))], [{"x": packed, "labels": torch.zeros(4)}]):
+        model = converted(lb.MeanField(init_std=0.3), NormedStates()).eval()
+        assert refresh_batchnorm(model, loader, samples=2) == 1
+        seen = seen_by_the_norm(model, packed, derive(0, "batch", 0), n=2)
+        torch.testing.assert_close(model.norm.running_mean.double(), seen.mean(0), rtol=1e-5, atol=1e-6)
+    with pytest.raises(TypeError, match="loader gives batches"):
+        refresh_batchnorm(model, packed)
+
+
 def test_a_plain_model_is_as_by_torch():
     torch.manual_seed(0)
     net = nn.Sequential(SmallNet(), nn.BatchNorm1d(3), nn.Linear(3, 2))

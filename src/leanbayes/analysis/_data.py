@@ -98,4 +98,6 @@ def on_device(x: Any, device: torch.device) -> Any:
         return x.to(device)  # pyright: ignore[reportArgumentType]  (torch declares a packed sequence's dtype alone)
     if isinstance(x, Mapping):
         return {name: on_device(value, device) for name, value in x.items()}
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        return type(x)(*(on_device(value, device) for value in x))
     return type(x)(on_device(value, device) for value in x) if isinstance(x, (tuple, list)) else x

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.rnn import PackedSequence
 
 from leanbayes._components import every_component, mixture_parts
-from leanbayes._inputs import call, check_no_nan, rows
+from leanbayes._inputs import call, check_no_nan, loader_input, rows
 from leanbayes._modes import eval_mode
 from leanbayes._sampling import Sampling, SeededRandom, current_sampling, fold, one_pass, sampling
 from leanbayes.analysis._data import check_count, on_device
@@ -33,7 +34,8 @@ def refresh_batchnorm(model: nn.Module, loader: Iterable[Any], *, samples: int =
 
     Args:
         model: A converted model or a plain one.
-        loader: Batches of inputs, or of tuples whose first entry are the inputs. Batches as large as in training give
+        loader: Batches of inputs, of tuples whose first entry are the inputs, or of mappings, whose "labels" are left
+            out. Batches as large as in training give
             the statistics that training would.
         samples: Draws of the weights for each batch and component.
         seed: Of the draws; torch's own generators are left alone.
@@ -53,7 +55,7 @@ def refresh_batchnorm(model: nn.Module, loader: Iterable[Any], *, samples: int =
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"refresh_batchnorm takes a model, not {type(model).__name__}")
-    if isinstance(loader, (Tensor, Mapping)) or not isinstance(loader, Iterable):
+    if isinstance(loader, (Tensor, Mapping, PackedSequence)) or not isinstance(loader, Iterable):
         raise TypeError(f"loader gives batches, a list of one too; got a {type(loader).__name__}")
     check_count("samples", samples, optional=False)
     model = uncompiled(model)
@@ -64,7 +66,7 @@ def refresh_batchnorm(model: nn.Module, loader: Iterable[Any], *, samples: int =
     with _statistics_alone(model, norms) as statistics, SeededRandom(seed):
         count = 0
         for number, batch in enumerate(loader):
-            x = on_device(batch[0] if isinstance(batch, (tuple, list)) else batch, device)
+            x = on_device(loader_input(batch), device)
             check_no_nan(x)
             with sampling(seed=derive(seed, "batch", number)):
                 _run(model, x, samples)
