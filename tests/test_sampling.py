@@ -36,6 +36,35 @@ def test_split_refuses_rows_that_are_no_multiple():
         lb.split(torch.zeros(6, 2), 4)
 
 
+HELD = [lb.MeanField(), lb.KTied(rank=1), lb.VarianceLayer(), lb.Rank1(), lb.EMP(), lb.DeepEnsemble(2)]
+HELD += [lb.EMP(draw="example", learn_mixing=True), lb.DeepEnsemble(2, of=lb.MeanField()), lb.DropConnect()]
+
+
+@pytest.mark.parametrize("method", HELD, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("together", [False, True])
+def test_a_second_backward_pass_through_held_draws_says_what_to_do(method, together):
+    torch.manual_seed(0)
+    model = lb.bayesianize(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)), method)
+    x = torch.randn(3, 4)
+    with lb.sampling(hold=True):
+        losses = [model(x).sum(), model(2 * x).square().sum()] if together else []
+        (losses[0] if together else model(x).sum()).backward()
+        with pytest.raises(RuntimeError, match=r"a second backward pass .*hold=True.* call backward once"):
+            (losses[1] if together else model(2 * x).sum()).backward()
+    # A graph that is retained is as good as one sum.
+    gradients = []
+    for apart in (False, True):
+        model.zero_grad()
+        with lb.sampling(hold=True, seed=3):
+            losses = [model(x).sum(), model(2 * x).square().sum()]
+            if apart:
+                losses[0].backward(retain_graph=True)
+            (losses[1] if apart else losses[0] + losses[1]).backward()
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_contexts_nest_and_restore():
     with lb.sampling(n=3, mean=True):
         with lb.sampling(component=1):

@@ -12,7 +12,15 @@ from torch._C._autograd import _top_saved_tensors_default_hooks
 
 from leanbayes import noise
 from leanbayes._owners import derived, note_move, owners, sorted_owners
-from leanbayes._sampling import Frame, Identity, Sampling, check_rerun, current_frame, note_dependence
+from leanbayes._sampling import (
+    Frame,
+    Identity,
+    Sampling,
+    check_rerun,
+    current_frame,
+    note_dependence,
+    tell_when_spent,
+)
 from leanbayes.groups import ComponentGroup
 from leanbayes.kernels._autograd import reverse_mode_alone
 from leanbayes.ops import LinearOp
@@ -232,6 +240,7 @@ class RandomParameter(nn.Module):
         with torch.enable_grad() if frame.grad and not torch.is_grad_enabled() else _AS_IT_IS:
             if frame.root is None or not self._drawn_with_others(frame, what, key, spec):
                 frame.kept[key] = draw()
+                tell_when_spent(frame, frame.kept[key])
         return frame.kept[key]
 
     def _drawn_with_others(self, frame: Frame, what: str, key: tuple[Any, ...], spec: Sampling) -> bool:
@@ -250,6 +259,7 @@ class RandomParameter(nn.Module):
         for partner, drawn in zip(partners, draws):
             if drawn is not None:
                 frame.kept.setdefault((id(partner.identity), *key[1:]), drawn)
+                tell_when_spent(frame, drawn)
         return key in frame.kept
 
     def _signs_with_others(self, frame: Frame, key: tuple[Any, ...], spec: Sampling) -> bool:

@@ -4,6 +4,7 @@ from leanbayes._sampling.folding import fold, split
 from leanbayes._sampling.frames import Frame, Identity
 from leanbayes._sampling.passes import FrameCloser, FrameOpener, layer_state, one_pass, own_frame, rows_seen
 from leanbayes._sampling.reruns import check_component_known, check_rerun, checkpoint_contexts, note_dependence
+from leanbayes._sampling.spent import tell_when_spent
 from leanbayes._sampling.state import (
     Assigned,
     Sampling,
@@ -40,5 +41,6 @@ __all__ = [
     "sample_seed",
     "sampling",
     "split",
+    "tell_when_spent",
     "using",
 ]

@@ -23,6 +23,7 @@ class Frame:
             all rows of a sample: all its uses have to agree.
         choices: Log-probabilities ``[n]`` or ``[rows]`` of the components that layers with learned mixing chose.
         held: Whether it lasts for a whole context and not for one pass.
+        lasting: Whether what it keeps does: it is held itself, or within one that is.
         of_layer: Whether it is that of one layer that is called on its own.
         runner: The Python frame that runs the pass, by which a pass is known to be over that Ctrl-C has cut short.
         root: The model that runs, whose weights can be drawn together; None where it is not known.
@@ -36,7 +37,7 @@ class Frame:
         self.kept: dict[Any, Any] = {}
         self.uses: dict[int, tuple[str, bool]] = {}
         self.choices: list[Tensor] = []
-        self.held = held
+        self.held = self.lasting = held
         self.of_layer = of_layer
         self.runner: FrameType | None = None
         self.grad = not held and torch.is_grad_enabled()
@@ -48,12 +49,13 @@ class Frame:
         inner.kept, inner.uses, inner.choices = self.kept, self.uses, self.choices
         inner.joined = {} if self.joined is None else self.joined
         inner.grad = inner.grad or self.grad
+        inner.lasting = self.lasting
         return inner
 
     def copy(self) -> Frame:
         """A frame with the same entries whose later changes do not show here."""
         frame = Frame(self.rows, held=self.held, of_layer=self.of_layer)
-        frame.root, frame.grad = self.root, self.grad
+        frame.root, frame.grad, frame.lasting = self.root, self.grad, self.lasting
         frame.kept = {key: value.copy() if isinstance(value, Frame) else value for key, value in self.kept.items()}
         frame.uses = dict(self.uses)
         return frame

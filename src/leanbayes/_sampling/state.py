@@ -184,7 +184,8 @@ class sampling:  # noqa: N801 - reads as prose: with sampling(n=8)
             tensor ``[rows]`` with that of each row, where rows have weights of their own.
         estimator: Overrides the layers' own estimators; recurrent and bilinear layers and norms keep theirs where it
             does not apply to them.
-        hold: One draw for the whole context: every call of the model uses the same weights (eager only).
+        hold: One draw for the whole context: every call of the model uses the same weights (eager only). Gradients go
+            back through the draw once: add up the losses of several calls before ``backward``.
         joint: One draw per sample for all rows, whatever the layers' estimators.
         batch_dim: Axis of the examples in inputs of three and more axes; 1 for sequence-first models.
         generator: A `torch.Generator` to draw from (eager only).

@@ -20,6 +20,7 @@ from leanbayes._sampling import (
     current_sampling,
     layer_state,
     own_frame,
+    tell_when_spent,
     using,
 )
 from leanbayes.groups import ComponentGroup
@@ -202,6 +203,7 @@ class Ensemble(Stacked):
         key = (id(self.group.identity), "member", None if isinstance(member, Tensor) else member, samples)
         if key not in outer.kept:
             outer.kept[key] = Frame(rows)
+            outer.kept[key].lasting = outer.lasting
         return outer.kept[key]
 
     def _run(self, member: int | Tensor, args: Any, kwargs: Any, spec: Sampling, place: tuple[Any, int | None]) -> Any:
@@ -223,7 +225,9 @@ class Ensemble(Stacked):
         """A member on its own that no other thread sees, the same during one pass."""
         key = (id(self.group.identity), "replica", spec.whole_gradients, torch.is_grad_enabled())
         if key not in frame.kept:
-            frame.kept[key] = replica(self.member, self.values(member, spec.whole_gradients))
+            values = self.values(member, spec.whole_gradients)
+            frame.kept[key] = replica(self.member, values)
+            tell_when_spent(frame, values)
         return frame.kept[key]
 
     @torch.no_grad()
