@@ -158,6 +158,21 @@ def test_a_batch_without_examples_is_an_error():
         elbo(torch.empty(0, 4), torch.empty(0, dtype=torch.long))
 
 
+def test_folding_is_tried_on_the_first_batch_alone():
+    torch.manual_seed(0)
+    net = nn.Linear(4, 3)
+    calls = []
+    net.register_forward_hook(lambda *_: calls.append(1))
+    model = lb.bayesianize(nn.Sequential(net, nn.Linear(3, 3)), {"1": lb.MeanField()})
+    elbo = lb.ELBO(model, 6, samples=2)
+    counts = []
+    for length in (5, 7, 5, 6):  # sequences of other lengths are no reason to try it again
+        before = len(calls)
+        elbo(torch.randn(6, length, 4), torch.randint(3, (6, length)))
+        counts.append(len(calls) - before)
+    assert counts[0] > 1 and counts[1:] == [1, 1, 1]
+
+
 @pytest.mark.parametrize("size", [0, -5, 2.5, True, math.inf, math.nan, "24"])
 def test_a_dataset_size_that_is_no_positive_count_is_an_error(size):
     with pytest.raises(ValueError, match="dataset_size is a positive number"):

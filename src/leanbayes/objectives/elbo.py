@@ -207,7 +207,8 @@ class ELBO(nn.Module):
         if self._seen is not None and self._seen[0] == y.shape[1:]:
             self.likelihood.check(torch.empty((1, batch, *self._seen[1]), device="meta"), y)
             return self._run(x, state, batch, axis)
-        self._check_apart(x, state)
+        if self._seen is None:
+            self._check_apart(x, state)
         # What fits the labels is known only once the model has run: keep what a failing run would change.
         kept = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         passed = self._run(x, state, batch, axis)
