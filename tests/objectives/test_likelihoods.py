@@ -1,5 +1,7 @@
 """Likelihoods against torch's losses and torch.distributions."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -114,6 +116,20 @@ def test_learned_precision_is_trained():
 
     optimiser.step(closure)
     assert float(likelihood.log_precision.detach().exp()) == pytest.approx(1 / float(y.square().mean()), rel=1e-3)
+
+
+def test_a_learned_precision_takes_states_from_before_and_after_the_first_batch():
+    grown, fresh = lb.Gaussian("learned", init_precision=4.0), lb.Gaussian("learned", init_precision=2.0)
+    start = {name: value.clone() for name, value in fresh.state_dict().items()}
+    grown.add_outputs_(3)
+    parameter = grown.log_precision
+    fresh.load_state_dict(grown.state_dict())
+    torch.testing.assert_close(fresh.log_precision, torch.full((3,), math.log(4.0)))
+    grown.load_state_dict(start)
+    torch.testing.assert_close(grown.log_precision, torch.full((3,), math.log(2.0)))
+    assert grown.log_precision is parameter
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        grown.load_state_dict({"log_precision": torch.zeros(2)})
 
 
 @pytest.mark.parametrize(

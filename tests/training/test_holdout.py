@@ -122,6 +122,17 @@ def test_a_run_that_was_killed_ends_with_the_same_best_weights(tmp_path, monkeyp
     assert history.stopped == whole.stopped
 
 
+def test_a_refit_begins_with_the_learned_precisions_of_the_start():
+    x, _ = data()
+    y = torch.stack([x[:, 0], 3 * torch.randn(len(x))], 1)
+    likelihood = lb.Gaussian("learned", init_precision=2.0)
+    torch.manual_seed(0)
+    model = torch.nn.Linear(x.shape[1], 2)
+    history = fit(model, (x, y), config(epochs=3, hold_out=0.25, refit=True, lr=1e-12), likelihood=likelihood)
+    assert history.refit is not None
+    torch.testing.assert_close(likelihood.log_precision, torch.full((2,), 2.0).log())
+
+
 def test_a_refit_is_a_training_on_all_rows_for_the_steps_of_the_best_epoch():
     x, y = data()
     settings = config(epochs=6, schedule="cosine", hold_out=0.25, refit=True, optimizer="sgd", batch_size=24)

@@ -352,9 +352,13 @@ class Gaussian(Likelihood):
         self.log_precision.data = self.log_precision.data.expand(count).clone()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
-        value = state_dict.get(f"{prefix}log_precision")
-        if isinstance(value, Tensor) and value.dim() == 1 and self.log_precision is not None and self.outputs is None:
-            self.add_outputs_(len(value))
+        key = f"{prefix}log_precision"
+        value = state_dict.get(key)
+        if isinstance(value, Tensor) and self.log_precision is not None and self.outputs is None:
+            if value.dim() == 1 and self.log_precision.dim() == 0:
+                self.add_outputs_(len(value))
+            elif value.dim() == 0:  # from before the first batch, when all outputs have the same
+                state_dict[key] = value.expand(self.log_precision.shape)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def split(self, outputs: Tensor, *, fitted: bool = True) -> tuple[Tensor, Tensor]:
