@@ -79,3 +79,11 @@ def test_now_and_then():
 def test_no_batch():
     with pytest.raises(ValueError, match="holds no example"):
         fit(network(), {"train": data(), "valid": []}, config())
+
+
+def test_weights_that_are_all_zero_are_an_error():
+    x, y = data(32)
+    runtime = prepare(network(lb.MeanField()))
+    source = TensorSource(x, y, torch.zeros(32), place=PLACE, batch_size=32, training=False)
+    with pytest.raises(ValueError, match="have weight 0"):
+        evaluate(runtime, source, 2, seed=0)

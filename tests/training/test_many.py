@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import torch
@@ -209,3 +210,51 @@ class TestBadInput:
     def test_one_limit_of_all_gradients(self):
         with pytest.raises(ValueError, match="no clip"):
             fit_many([build(0)], [examples(0)], TrainConfig(clip=1.0), likelihood=lb.Gaussian(1.0))
+
+    def test_other_settings(self):
+        priors = [lb.bayesianize(build(0), lb.MeanField(prior=lb.Normal(0, std))) for std in (0.1, 1.0)]
+        dropped = [nn.Sequential(nn.Linear(3, 4), nn.Dropout(p)) for p in (0.1, 0.5)]
+        frozen = [nn.Linear(3, 4), nn.Linear(3, 4).requires_grad_(False)]
+        for networks, message in ((priors, "std=1.0"), (dropped, "p=0.5"), (frozen, "not trained")):
+            with pytest.raises(ValueError, match=f"network 1 differs from the first in .*{message}"):
+                SideBySide(networks)
+
+    def test_likelihoods_of_other_settings(self):
+        networks, data = [nn.Linear(3, 2) for _ in range(2)], [(torch.randn(20, 3), torch.randint(2, (20,)))] * 2
+        for one, other in ((0.0, 0.1), (0.2, 0.0)):
+            likelihoods = [lb.Categorical(label_smoothing=share) for share in (one, other)]
+            with pytest.raises(ValueError, match="differ in more than what is trained"):
+                fit_many(networks, data, CONFIG, likelihood=likelihoods)
+
+    def test_noise_fitted_to_rows_that_are_held_out(self):
+        data = [(torch.randn(20, 3), torch.randn(20))] * 2
+        with pytest.raises(ValueError, match="holds no rows out"):
+            fit_many([build(0), build(1)], data, CONFIG, likelihood=lb.Gaussian(1.0, held_out=True))
+
+    def test_one_network_twice(self):
+        network = build(0)
+        with pytest.raises(ValueError, match="one of them is there twice"):
+            fit_many([network, network], [examples(0)] * 2, CONFIG, likelihood=lb.Gaussian(1.0))
+
+
+@pytest.mark.parametrize(
+    ("shape", "likelihood"),
+    [
+        ((2,), lb.Categorical(class_dim=1)),  # as many classes as networks
+        ((2,), lb.Categorical(label_smoothing=0.2)),
+        ((2, 2), lb.Categorical(class_dim=1)),
+        ((2, 2), lb.Categorical(class_dim=-1)),
+        ((2, 3), None),
+    ],
+)
+def test_a_likelihood_is_said_of_one_network(shape, likelihood):
+    torch.manual_seed(0)
+    alone = [nn.Sequential(nn.Linear(3, math.prod(shape)), nn.Unflatten(1, shape)).double() for _ in range(2)]
+    together = copy.deepcopy(alone)
+    labels = (20,) if len(shape) == 1 else (20, 3) if likelihood is None else (20, 2)
+    data = [(torch.randn(20, 3).double(), torch.randint(2, labels)) for _ in alone]
+    fit_many(together, data, CONFIG, likelihood=likelihood)
+    for one, other, part in zip(alone, together, data):
+        fit(one, part, CONFIG, likelihood=copy.deepcopy(likelihood))
+        for value, wanted in zip(other.parameters(), one.parameters(), strict=True):
+            torch.testing.assert_close(value, wanted)

@@ -102,11 +102,18 @@ def _check_alike(networks: list[nn.Module]) -> None:
 
 def _shapes(network: nn.Module) -> dict[str, Any]:
     tensors = (*network.named_parameters(), *network.named_buffers())
-    types = {f"type of {name or 'the network'}": type(module) for name, module in network.named_modules()}
-    return types | {name: (tuple(tensor.shape), tensor.dtype, tensor.device) for name, tensor in tensors}
+    modules = [(name or "the network", module) for name, module in network.named_modules()]
+    found: dict[str, Any] = {f"type of {name}": type(module) for name, module in modules}
+    found |= {name: (tuple(t.shape), t.dtype, t.device, t.requires_grad) for name, t in tensors}
+    # All run as the first one does.
+    settings = {name: f"{getattr(module, 'method', '')} {module.extra_repr()}".strip() for name, module in modules}
+    return found | {f"settings of {name}": text for name, text in settings.items()}
 
 
 def _text(value: Any) -> str:
-    if value is None:
-        return "nothing"
-    return value.__name__ if isinstance(value, type) else f"{list(value[0])}, {value[1]} on {value[2]}"
+    if value is None or isinstance(value, str):
+        return value or "nothing"
+    if isinstance(value, type):
+        return value.__name__
+    shape, dtype, device, trained = value
+    return f"{list(shape)}, {dtype} on {device}, {'trained' if trained else 'not trained'}"

@@ -43,6 +43,8 @@ def evaluate(runtime: Runtime, source: Source, samples: int, seed: int) -> dict[
             "as a DataLoader"
         )
     total, count, *right = runtime.total(torch.stack(found).sum(0).tolist())
+    if not count:
+        raise ValueError("all examples of the validation data have weight 0; give some of them a weight")
     return {"valid_nll": total / count} | ({"valid_accuracy": right[0] / count} if right else {})
 
 

@@ -46,8 +46,8 @@ def fit_many(
         out: See `fit`.
         resume: See `fit`.
         callbacks: See `fit`; they are given the `SideBySide`.
-        likelihood: How outputs explain targets, classes where None; one for each network where it has parameters, such
-            as the precision that ``Gaussian("learned")`` trains.
+        likelihood: How the outputs of one network explain its targets, classes where None; one for each network where
+            it has parameters, such as the precision that ``Gaussian("learned")`` trains.
         progress: See `fit`.
 
     Returns:
@@ -68,9 +68,15 @@ def fit_many(
     if config.hold_out not in ("auto", 0):
         raise ValueError("fit_many offers no hold_out: one moment to stop would hold for all networks together")
     config = replace(config, hold_out=0)
+    if len({id(model) for model in models}) < len(models):
+        raise ValueError(
+            "fit_many trains networks in place, and one of them is there twice; copy.deepcopy makes others"
+        )
     side_by_side = SideBySide(models)
     x, y = _stack(data, len(models))
-    likelihoods = [likelihood] if likelihood is None or isinstance(likelihood, Likelihood) else list(likelihood)
+    likelihood = Categorical() if likelihood is None else likelihood
+    likelihoods = [likelihood] * len(models) if isinstance(likelihood, Likelihood) else list(likelihood)
+    many = _for_all(likelihoods, len(models))
     history = fit(
         side_by_side,
         (x, y),
@@ -78,12 +84,11 @@ def fit_many(
         out=out,
         resume=resume,
         callbacks=callbacks,
-        likelihood=(many := _for_all(likelihoods, len(models))),
+        likelihood=many,
         progress=progress,
     )
     side_by_side.copy_to(models)
-    if isinstance(many, _ManyLikelihoods):
-        many.copy_to(likelihoods)  # pyright: ignore[reportArgumentType]
+    many.copy_to(likelihoods)
     return history
 
 
@@ -106,19 +111,24 @@ def _stack(data: Sequence[Any], count: int) -> tuple[Tensor, Tensor]:
     return x, y
 
 
-def _for_all(likelihoods: Sequence[Likelihood | None], count: int) -> Likelihood:
+def _for_all(likelihoods: Sequence[Likelihood], count: int) -> _ManyLikelihoods:
     """One likelihood of all networks' outputs."""
-    first = likelihoods[0] if likelihoods else None
-    if first is None:
-        return Categorical(class_dim=-1)
-    if len(likelihoods) == 1 and next(first.parameters(), None) is None:
-        return first
-    if len(likelihoods) != count:
+    shared = len({id(each) for each in likelihoods}) < len(likelihoods)
+    if len(likelihoods) != count or (shared and next(likelihoods[0].parameters(), None) is not None):
         raise ValueError(
             f"a likelihood with parameters is given once for each of the {count} networks, in a list, not "
-            f"{len(likelihoods)} times"
+            f"{len({id(each) for each in likelihoods})} times"
         )
-    return _ManyLikelihoods(likelihoods)  # pyright: ignore[reportArgumentType]
+    if any(_settings(each) != _settings(likelihoods[0]) for each in likelihoods):
+        raise ValueError("the likelihoods of networks side by side differ in more than what is trained of them")
+    if any(each.fits_held_out for each in likelihoods):
+        raise ValueError("fit_many holds no rows out, to which held_out=True fits the noise; leave it out, or use fit")
+    return _ManyLikelihoods(likelihoods)
+
+
+def _settings(likelihood: Likelihood) -> tuple[type, dict[str, Any]]:
+    values = {name: value for name, value in vars(likelihood).items() if not name.startswith("_")}
+    return type(likelihood), values | {"training": None}
 
 
 class _ManyLikelihoods(Likelihood):
