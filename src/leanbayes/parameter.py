@@ -136,6 +136,9 @@ class RandomParameter(nn.Module):
 
     def mean(self, component: int | None = None) -> Tensor:
         """The posterior mean."""
+        count = self.posterior.components
+        if component is not None and count > 1 and not 0 <= component < count:
+            raise ValueError(f"component={component} does not exist; there are {count}, counted from 0")
         return self._pad(self.posterior.mean(component))
 
     def centre(self) -> Tensor:

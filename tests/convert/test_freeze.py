@@ -143,3 +143,9 @@ def test_patches_do_not_decay_and_the_rest_does():
     assert (variational["lr"], variational["weight_decay"]) == (0.1, 0.0)
     plain = lb.param_groups(nn.Linear(2, 2), lr=0.1, weight_decay=0.3)
     assert [(g["name"], len(g["params"]), g["weight_decay"]) for g in plain] == [("points", 2, 0.3)]
+
+
+@pytest.mark.parametrize("options", [{"lr": -0.1}, {"lr": 0.1, "weight_decay": -1.0}, {"lr": float("nan")}])
+def test_rates_that_would_climb_are_an_error(options):
+    with pytest.raises(ValueError, match=r"param_groups\(.*=...\) takes a number from 0"):
+        lb.param_groups(SmallNet(), **options)

@@ -124,3 +124,26 @@ def test_an_ensemble_within_a_model_becomes_one_member(of):
     assert list(plain.state_dict()) == ["0.0.weight", "0.0.bias"]
     with lb.sampling(mean=True, component=1):
         torch.testing.assert_close(plain(x), model(x))
+
+
+@pytest.mark.parametrize("family", ["emp", "ecmp", "rank1", "batch_ensemble"])
+@pytest.mark.parametrize("wrong", [3, -1])
+def test_components_that_do_not_exist_are_an_error(family, wrong):
+    model = lb.bayesianize(SmallNet(), ALL[family])
+    with pytest.raises(ValueError, match=f"component={wrong} does not exist"):
+        lb.point_estimate(model, component=wrong)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ({"component": "all"}, TypeError, "component is the number of one"),
+        ({"component": True}, TypeError, "component is the number of one"),
+        ({"seed": "0"}, ValueError, "seed takes a whole number"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, kind, message):
+    with pytest.raises(kind, match=message):
+        lb.point_estimate(lb.bayesianize(SmallNet(), lb.Rank1()), **arguments)
+    with pytest.raises(TypeError, match="takes an nn.Module, not int"):
+        lb.point_estimate(3)

@@ -201,6 +201,7 @@ class Parametrised(nn.Module):
         self.masked.register_buffer("mask", torch.ones(4), persistent=False)
         self.gated = nn.BatchNorm1d(4)
         self.gated.register_parameter("gate", nn.Parameter(torch.ones(4)))
+        self.complex = nn.Linear(4, 4, dtype=torch.complex64)
         self.nested = nn.LSTM(4, 4)
         self.nested.add_module("extra", nn.Linear(2, 2))
         self.plain = nn.Linear(4, 4)
@@ -215,6 +216,7 @@ REASONS = {
     "sparse": "sparse gradients need a plain weight",
     "masked": "it holds mask beside its weights, which would be lost",
     "gated": "it holds gate beside its weights, which would be lost",
+    "complex": "its weight is complex",
     "nested": "it holds extra.weight beside its weights, which would be lost",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -239,6 +240,12 @@ def param_groups(
         >>> [group["name"] for group in lb.param_groups(net, lr=0.1, weight_decay=1e-4, variational_lr=0.2)]
         ['points', 'means', 'variational']
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"param_groups takes an nn.Module, not {type(model).__name__}")
+    for name, value in (("lr", lr), ("weight_decay", weight_decay), ("variational_lr", variational_lr)):
+        # torch checks its own defaults alone, and would climb.
+        if value is not None and not 0 <= value < math.inf:
+            raise ValueError(f"param_groups({name}=...) takes a number from 0, not {value!r}")
     kinds = {id(parameter): kind for parameter, kind in _parameter_kinds(model)}
     found: dict[str, list[nn.Parameter]] = {"points": [], "means": [], "variational": [], "noise": []}
     for parameter in model.parameters():

@@ -78,6 +78,8 @@ def why_unservable(module: Any) -> str | None:
         return "its weight is parametrised"
     if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters()):
         return "it is lazy; run the model once first"
+    if any(p.is_complex() for p in module.parameters()):
+        return "its weight is complex"
     known = _registered_type(module)
     foreign = _is_foreign(module)
     if known is not None and not foreign and type(module).forward is not known.forward:

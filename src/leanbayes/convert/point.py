@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from leanbayes._sampling import Frame, FrameCloser, FrameOpener, Sampling, Stream, using
+from leanbayes._sampling import Frame, FrameCloser, FrameOpener, Sampling, Stream, check_seed, using
 from leanbayes.convert.convert import restore_fast_paths
 from leanbayes.convert.pretrained import give_back_saving
 from leanbayes.convert.references import Replacement
@@ -34,6 +34,12 @@ def point_estimate(model: nn.Module, *, component: int | None = None, seed: int 
         >>> list(again.state_dict()) == list(plain.state_dict())
         True
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"point_estimate takes an nn.Module, not {type(model).__name__}")
+    if component is not None and (isinstance(component, bool) or not hasattr(component, "__index__")):
+        raise TypeError(f"component is the number of one, counted from 0, not {component!r}")
+    if seed is not None:
+        check_seed(seed)
     if _holds_members(model):
         return _of_member(model, component, seed)
     if not any(isinstance(m, Converted) for m in model.modules()):
