@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src/leanbayes"
 # From what knows nothing to what knows all; names on one line may know each other.
 ORDER = [
-    ("_version", "_checks", "_registry", "_estimator_registry", "_inputs", "_rows", "_owners"),
+    ("_version", "_checks", "_registry", "_estimator_registry", "_inputs", "_moves", "_rows", "_owners"),
     ("_sampling", "noise"),
     ("kernels", "compiling"),
     ("ops",),

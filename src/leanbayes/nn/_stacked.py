@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
+from leanbayes._moves import of_stacks
 from leanbayes._owners import owners
 from leanbayes._sampling import Frame, Sampling, using
 from leanbayes.nn._base import Converted, skeleton
@@ -34,6 +36,9 @@ class Stacked(Converted):
             replace_everywhere(stacked, buffer, torch.stack([m.get_buffer(name) for m in members]))
         self.member = stacked
         self.train(members[0].training)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Stacked:
+        return super()._apply(of_stacks(fn), recurse)
 
     def plain_view(self) -> nn.Module:
         """See `Converted`."""

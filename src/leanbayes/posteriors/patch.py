@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes import noise
+from leanbayes._moves import of_stacks
 from leanbayes._sampling import Sampling, current_frame
 from leanbayes.groups import Column, ComponentGroup
 from leanbayes.kernels._autograd import traced
@@ -326,6 +327,9 @@ class PatchPosterior(Posterior):
     def set_point_(self, value: Tensor) -> None:
         """See `Posterior`."""
         self.copies += (value - self.mean()) / self.group.probs(self.copies)[: len(self.copies)].sum()
+
+    def _apply(self, fn: Any, recurse: bool = True) -> PatchPosterior:
+        return super()._apply(of_stacks(fn), recurse)
 
     @torch.no_grad()
     def silence_(self) -> None:
