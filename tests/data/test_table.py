@@ -384,3 +384,17 @@ def test_the_options_that_solve_wrong_ones_do(tmp_path):
         load(tmp_path / "a.csv", **options)
     assert error.value.fixes == {"numbers": [], "categories": []}
     assert len(load(tmp_path / "a.csv", **options | error.value.fixes).schema.columns) == 2
+
+
+def test_seconds_beyond_59_are_no_time(tmp_path):
+    """strptime takes 12:00:60 for 12:01:00; as one of many it counts as missing, and among new rows it is an error."""
+    times = [f"{n % 24:02d}:{7 * n % 60:02d}:{n % 60:02d}" for n in range(60)]
+    lines = [f"{time},{n}.5" for n, time in enumerate(times)]
+    (tmp_path / "a.csv").write_text("at,y\n" + "\n".join([*lines, "12:00:60,3.5"]) + "\n")
+    read = load(tmp_path / "a.csv")
+    assert read.schema.columns[0].kind == "date" and read.schema.columns[0].others == ("12:00:60",)
+    assert "'at' ('12:00:60' counted as missing)" in " ".join(read.notes)
+    (tmp_path / "a.csv").write_text("at,y\n" + "\n".join(lines) + "\n")
+    (tmp_path / "new.csv").write_text("at\n12:00:60\n")
+    with pytest.raises(TableError, match="column 'at' of new.csv holds no date"):
+        read_rows(tmp_path / "new.csv", load(tmp_path / "a.csv").schema)

@@ -29,11 +29,12 @@ _PAIRS = (
     "yes/no", "y/n", "true/false", "t/f", "on/off", "ja/nein", "j/n", "wahr/falsch", "oui/non", "vrai/faux", "si/no",
     "sí/no", "sim/não", "da/net", "tak/nie",
 )  # fmt: skip
+# strptime takes the second 60 for the first one of the next minute.
 _TIMES = {
     "%H:%M": r"\d{1,2}:\d{2}",
-    "%H:%M:%S": r"\d{1,2}:\d{2}:\d{2}",
+    "%H:%M:%S": r"\d{1,2}:\d{2}:[0-5]\d",
     "%I:%M %p": r"\d{1,2}:\d{2} ?[AaPp][Mm]",
-    "%I:%M:%S %p": r"\d{1,2}:\d{2}:\d{2} ?[AaPp][Mm]",
+    "%I:%M:%S %p": r"\d{1,2}:\d{2}:[0-5]\d ?[AaPp][Mm]",
 }
 _CLOCK = {"": "", **{f" {clock}": f"[ T]{texts}" for clock, texts in _TIMES.items()}}
 _DAYS = {
@@ -309,6 +310,7 @@ def _seconds(column: Any, pattern: str) -> Any:
         parts = {p: compute.if_else(_matches(column, _DATES[p]), column, None) for p in pattern.split(_OR)}
         return compute.coalesce(*(_seconds(part, p) for p, part in parts.items()))
     if pattern not in (ISO, ISO_ZONE):
+        column = compute.if_else(_matches(column, _DATES[pattern]), column, None)
         clock = any(hour in pattern for hour in ("%H", "%I")) and "%b" not in pattern.lower()
         texts = compute.replace_substring_regex(column, r"(\d)T(\d)", r"\1 \2") if clock else column
         stamps = _real(texts, compute.strptime(texts, format=pattern, unit="s", error_is_null=True), pattern)
