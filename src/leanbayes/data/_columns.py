@@ -94,11 +94,12 @@ def read_stored(cells: Cells, code: Column) -> RawColumn:
         return _typed(code.name, column)
     if not code.format:
         return _by_format(code.name, column, Format("text"))
-    read = _by_format(code.name, column, Format(code.source, code.format, code.others))
+    read = _by_format(code.name, column, Format(code.source, code.format, code.others, unit=code.unit))
     if read.wrong is not None and read.wrong.any():
-        # The same values, written as in another country.
+        # The same values, written as in another country, or without their unit.
         found = find_format(column, find_decimal([column], cells.separator), cells.separator)
-        if found.kind == code.source and not found.others:
+        one_unit = found.unit == code.unit or not (found.unit and code.unit)
+        if found.kind == code.source and not found.others and one_unit:
             return _by_format(code.name, column, found)
     # A text among numbers that are categories is one more value, not a wrong one.
     return read.as_text() if code.kind == "category" else read

@@ -89,6 +89,7 @@ class Column:
         indicator: Whether the last of its inputs is 1 where the value is missing.
         parts: The inputs that a date becomes: days since `origin`, and sines and cosines of its cycles.
         origin: The first date of training, in seconds since 1970.
+        unit: What stands beside its numbers, such as "kg"; empty for none.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Column:
     indicator: bool = False
     parts: tuple[str, ...] = ()
     origin: float = 0.0
+    unit: str = ""
 
     def __post_init__(self) -> None:
         if self.kind is None:
@@ -145,7 +147,7 @@ class Column:
         """Plain values; what is as it mostly is, is left out."""
         found: dict[str, Any] = {"name": self.name, "categories": list(self.categories), "kind": self.kind}
         found |= {"format": self.format, "others": list(self.others), "indicator": self.indicator}
-        found |= {"parts": list(self.parts), "origin": self.origin}
+        found |= {"parts": list(self.parts), "origin": self.origin, "unit": self.unit}
         return {name: value for name, value in found.items() if value or name in ("name", "categories")}
 
     @classmethod

@@ -164,7 +164,10 @@ def _problems(columns: Sequence[RawColumn], schema: Schema, path: Path) -> list[
             assert column.wrong is not None
             row = int(column.wrong.argmax()) + 1
             text = "text" if code.kind == "number" else "no date"
-            found.append(Problem(f"column {name!r} of {path.name} holds {text} ({short(wrong[0])} in row {row})"))
+            wanted = f" where training had numbers in {code.unit}" if code.unit else ""
+            found.append(
+                Problem(f"column {name!r} of {path.name} holds {text} ({short(wrong[0])} in row {row}){wanted}")
+            )
         elif schema.missing not in ("mean", "impute") and column.missing.any():
             count = int(column.missing.sum())
             text = f"column {name!r} of {path.name} misses {count} values, and the network was trained without any"
@@ -177,7 +180,7 @@ def _problems(columns: Sequence[RawColumn], schema: Schema, path: Path) -> list[
 def _notes(columns: Sequence[RawColumn], schema: Schema, path: Path) -> tuple[list[str], dict[str, int]]:
     """Sentences about what training did not have, and how many values of each column are in no category."""
     counts: dict[str, int] = {}
-    strange, filled = [], []
+    strange, filled, bare = [], [], []
     for column, code in zip(columns, schema.columns):
         others = unseen(column, code) + (wrong_values(column) if code.kind == "boolean" else [])
         if others:
@@ -185,6 +188,8 @@ def _notes(columns: Sequence[RawColumn], schema: Schema, path: Path) -> tuple[li
             examples = [short(value) for value, _ in Counter(others).most_common(3)]
             strange.append(f"{len(others)} in {code.name!r} ({listed(examples)})")
         gaps = int(column.missing.sum()) - (0 if column.wrong is None else int(column.wrong.sum()))
+        if code.unit and not column.format.unit and column.format.kind == "number":
+            bare.append(f"{code.name!r} ({code.unit})")
         if gaps:
             unknown = "" if code.indicator or schema.missing == "mean" else ", of which training had none"
             filled.append(f"{gaps} in {code.name!r}{unknown}")
@@ -193,6 +198,8 @@ def _notes(columns: Sequence[RawColumn], schema: Schema, path: Path) -> tuple[li
         notes.append(f"values of {path.name} that are in no category of training: {listed(strange)}")
     if filled:
         notes.append(f"missing values of {path.name} were filled as in training: {listed(filled)}")
+    if bare:
+        notes.append(f"numbers of {path.name} without a unit were taken to be in that of training: {listed(bare)}")
     return notes, counts
 
 

@@ -15,6 +15,7 @@ from leanbayes.data._encode import MAX_CATEGORIES, fit_column, infinite_row, lis
 from leanbayes.data._formats import Format
 from leanbayes.data._roles import LEAST_COVERED, is_free_text, is_id, most_categories
 from leanbayes.data._table_errors import Problem, TableError
+from leanbayes.data._units import mixed_symbols
 
 # Up to so many texts, one that occurs once is a category, too.
 _FEW_CATEGORIES = 20
@@ -153,6 +154,8 @@ def fit_columns(
             details.append(f"{name!r} (the {len(code.categories)} most frequent of {count})")
         if code.kind == "date" and (remarks := _on_dates(column.format)):
             details.append(f"{name!r} ({remarks})")
+        if code.kind == "number" and (symbols := _mixed(column)):
+            details.append(f"{name!r} (some values with {' or '.join(symbols)}, all read alike)")
         if code.others:
             details.append(f"{name!r} ({listed([short(text) for text in code.others])} counted as missing)")
         used.append(column)
@@ -161,6 +164,12 @@ def fit_columns(
     if details:
         notes.append(f"in detail: {listed(details)}")
     return used, fitted
+
+
+def _mixed(column: RawColumn) -> list[str]:
+    """Symbols that some numbers of a column have and others do not."""
+    is_written = column.cells is not None and not column.format.unit
+    return mixed_symbols(column.cells) if is_written else []
 
 
 def _on_dates(form: Format) -> str:
@@ -195,4 +204,5 @@ def _kinds(fitted: Sequence[Column]) -> list[str]:
     names = {title: [repr(code.name) for code in fitted if code.kind == kind] for kind, title in titles.items()}
     commas = [repr(code.name) for code in fitted if code.source == "number" and code.format.endswith(",5")]
     names["numbers with a decimal comma"] = commas
+    names["numbers with a unit"] = [f"{code.name!r} ({code.unit})" for code in fitted if code.unit]
     return [f"{title}: {listed(there)}" for title, there in names.items() if there]
