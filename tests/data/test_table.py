@@ -1,4 +1,6 @@
 import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 import torch
 
@@ -398,3 +400,23 @@ def test_seconds_beyond_59_are_no_time(tmp_path):
     (tmp_path / "new.csv").write_text("at\n12:00:60\n")
     with pytest.raises(TableError, match="column 'at' of new.csv holds no date"):
         read_rows(tmp_path / "new.csv", load(tmp_path / "a.csv").schema)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_numbers_with_more_digits_than_a_float_are_codes(tmp_path, ending):
+    """Accounts 9007199254740992 and 9007199254740993 are one number to a float."""
+    first = 2**53
+    table = {
+        "account": [first + n for n in range(60)],
+        "branch": [first + n % 3 for n in range(60)],
+        "x": [37 * n % 61 + 0.5 for n in range(60)],
+        "y": [n + 0.5 for n in range(60)],
+    }
+    write = pyarrow.csv.write_csv if ending == "csv" else pyarrow.parquet.write_table
+    write(pyarrow.table(table), tmp_path / f"a.{ending}")
+    read = load(tmp_path / f"a.{ending}")
+    assert read.schema.ids == ("account",)
+    assert read.schema.columns[0].categories == tuple(str(first + n) for n in range(3))
+    rows = read_rows(tmp_path / f"a.{ending}", read.schema)
+    assert rows.x[:3, :3].tolist() == torch.eye(3).tolist() and not rows.unseen
+    assert list(map(int, rows.kept["account"])) == table["account"]

@@ -116,6 +116,8 @@ def _by_format(name: str, column: Any, form: Format) -> RawColumn:
     if form.kind == "text":
         return RawColumn(name, _texts(column), format=form, cells=column)
     values, wrong = read_as(column, form)
+    if form.whole and _beyond_floats(values):
+        return RawColumn(name, _texts(column), format=Format("text"), cells=column)
     return RawColumn(name, values, form.whole, form, column, wrong)
 
 
@@ -129,11 +131,18 @@ def _typed(name: str, column: Any) -> RawColumn:
         values = column.cast(arrow.int8()).cast(arrow.float64())
         return RawColumn(name, _floats(values), True, Format("boolean", "true/false"), column)
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-        whole = types.is_integer(kind)
-        return RawColumn(name, _floats(column.cast(arrow.float64(), safe=False)), whole, Format("number", "1234.5"))
+        values = _floats(column.cast(arrow.float64(), safe=False))
+        if types.is_integer(kind) and _beyond_floats(values):
+            return RawColumn(name, _texts(column), format=Format("text"), cells=column)
+        return RawColumn(name, values, types.is_integer(kind), Format("number", "1234.5"))
     if types.is_timestamp(kind) or types.is_date(kind):
         return RawColumn(name, _floats(as_seconds(column)), format=Format("date", "ISO 8601"), cells=column)
     return RawColumn(name, _texts(column), format=Format("text"), cells=column)
+
+
+def _beyond_floats(values: NDArray[np.float64]) -> bool:
+    """Whether whole numbers have more digits than a float: what is so exact is a code, such as that of an account."""
+    return bool((np.abs(values[np.isfinite(values)]) > 2**53).any())
 
 
 def _floats(column: Any) -> NDArray[np.float64]:
