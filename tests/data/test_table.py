@@ -420,3 +420,22 @@ def test_numbers_with_more_digits_than_a_float_are_codes(tmp_path, ending):
     rows = read_rows(tmp_path / f"a.{ending}", read.schema)
     assert rows.x[:3, :3].tolist() == torch.eye(3).tolist() and not rows.unseen
     assert list(map(int, rows.kept["account"])) == table["account"]
+
+
+def test_times_and_durations_of_parquet_files(tmp_path):
+    seconds = [37 * n % 61 * 60 for n in range(60)]
+    table = pyarrow.table(
+        {
+            "at": pyarrow.array(seconds, pyarrow.time32("s")),
+            "took": pyarrow.array([1000 * s for s in seconds], pyarrow.duration("ms")),
+            "y": [n + 0.5 for n in range(60)],
+        }
+    )
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    read = load(tmp_path / "a.parquet")
+    at, took = read.schema.columns
+    assert (at.kind, took.kind, took.unit) == ("date", "number", "s")
+    rows = read_rows(tmp_path / "a.parquet", read.schema)
+    assert rows.x[:, -1].tolist() == seconds and rows.y.tolist() == table["y"].to_pylist()
+    (tmp_path / "new.csv").write_text("at,took\n00:37:00,37 min\n")
+    assert torch.equal(read_rows(tmp_path / "new.csv", read.schema).x[0], rows.x[1])

@@ -135,6 +135,12 @@ def _typed(name: str, column: Any) -> RawColumn:
         if types.is_integer(kind) and _beyond_floats(values):
             return RawColumn(name, _texts(column), format=Format("text"), cells=column)
         return RawColumn(name, values, types.is_integer(kind), Format("number", "1234.5"))
+    if types.is_duration(kind):
+        values = _seconds_of(column.cast(arrow.duration("us"), safe=False))
+        return RawColumn(name, values, format=Format("number", "1234.5", unit="s"))
+    if types.is_time(kind):
+        values = _seconds_of(column.cast(arrow.time64("us"), safe=False))
+        return RawColumn(name, values, format=Format("date", "%H:%M:%S"), cells=column)
     if types.is_timestamp(kind) or types.is_date(kind):
         return RawColumn(name, _floats(as_seconds(column)), format=Format("date", "ISO 8601"), cells=column)
     return RawColumn(name, _texts(column), format=Format("text"), cells=column)
@@ -143,6 +149,11 @@ def _typed(name: str, column: Any) -> RawColumn:
 def _beyond_floats(values: NDArray[np.float64]) -> bool:
     """Whether whole numbers have more digits than a float: what is so exact is a code, such as that of an account."""
     return bool((np.abs(values[np.isfinite(values)]) > 2**53).any())
+
+
+def _seconds_of(column: Any) -> NDArray[np.float64]:
+    arrow = need("pyarrow", "tables")
+    return _floats(column.cast(arrow.int64()).cast(arrow.float64())) / 1e6
 
 
 def _floats(column: Any) -> NDArray[np.float64]:
