@@ -133,6 +133,21 @@ def test_few_whole_numbers_are_classes_unless_told_otherwise(tmp_path):
     assert load(whole_numbers(tmp_path, [0.5, 1.5])).task == "regression"
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_whole_numbers_beside_gaps_are_classes_too(tmp_path, ending):
+    """Programs make floats of whole numbers where one is missing: 0 and 1 become 0.0 and 1.0."""
+    labels = [None if i % 50 == 0 else float(i % 2) for i in range(200)]
+    if ending == "csv":
+        lines = [f"{i / 7},{'' if label is None else label}" for i, label in enumerate(labels)]
+        (tmp_path / "a.csv").write_text("x,y\n" + "\n".join(lines) + "\n")
+    else:
+        table = pyarrow.table({"x": [i / 7 for i in range(200)], "y": labels})
+        pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    read = load(tmp_path / f"a.{ending}")
+    assert read.class_names == ("0", "1") and len(read.train) + len(read.valid) + len(read.test) == 196
+    assert load(tmp_path / f"a.{ending}", task="regression").task == "regression"
+
+
 def test_binary_has_two_classes(tmp_path):
     read = load(whole_numbers(tmp_path, [0, 1]), task="binary")
     assert read.task == "binary" and read.classes == 2

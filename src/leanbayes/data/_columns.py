@@ -22,7 +22,7 @@ class RawColumn:
     Attributes:
         name: Its name.
         values: float64 with NaN where a value is missing (dates: seconds since 1970), or texts with None there.
-        whole: Whether the numbers are whole by their type.
+        whole: Whether all numbers are whole.
         format: How its texts were read.
         cells: What the file has, None where that is no more than `values`.
         wrong: Which values could not be read, so that they are missing, too.
@@ -134,7 +134,8 @@ def _typed(name: str, column: Any) -> RawColumn:
         values = _floats(column.cast(arrow.float64(), safe=False))
         if types.is_integer(kind) and _beyond_floats(values):
             return RawColumn(name, _texts(column), format=Format("text"), cells=column)
-        return RawColumn(name, values, types.is_integer(kind), Format("number", "1234.5"))
+        whole = bool((values % 1 == 0)[~np.isnan(values)].all())
+        return RawColumn(name, values, whole, Format("number", "1234.5"))
     if types.is_duration(kind):
         values = _seconds_of(column.cast(arrow.duration("us"), safe=False))
         return RawColumn(name, values, format=Format("number", "1234.5", unit="s"))

@@ -65,7 +65,8 @@ _DATES = {
 # The day that strptime gives to a time without one: the first of January 1900.
 _MIDNIGHT = -2208988800.0
 _OR, _MOST_PATTERNS = " or ", 4
-_WHOLE = r"[+-]?\d+"
+# Programs write whole numbers with one zero where others of the column are missing.
+_WHOLE = r"[+-]?\d+([.,]0)?"
 _MINUS = "\u2212"
 # A column is of numbers where at most one value in twenty is none, and few different ones are not.
 _LEAST_SHARE, _MOST_OTHERS, _LEAST_VALUES = 0.95, 5, 20
@@ -83,7 +84,7 @@ class Format:
         pattern: One of `NUMBERS`, a pattern of strptime or an ISO one (or several of these with " or " between
             them), "yes/no"; empty for plain texts.
         others: Texts that are no numbers or no dates, and count as missing.
-        whole: Whether all numbers are whole and written so.
+        whole: Whether all numbers are whole and written as 1 or 1.0.
         either: Whether days and months may be the other way round.
         unit: What stands beside all numbers, such as "kg" or "€".
     """
