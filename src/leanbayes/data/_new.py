@@ -117,9 +117,17 @@ def _from_arrays(path: Path, schema: Schema) -> NewRows:
     if "x" not in arrays:
         raise ValueError(f"{path.name} lacks the array 'x'; it holds {', '.join(arrays) or 'nothing'}")
     y = arrays.get("y")
-    if y is not None:
+    if y is not None and y.dtype.kind == "U":
+        y = np.array([_number_of(text, schema, path) for text in y.ravel().tolist()])
+    elif y is not None:
         y = y.astype(np.float64 if schema.task == "regression" else np.int64)
     return NewRows(inputs_of(arrays["x"], schema.inputs, path.name), None if y is None else torch.from_numpy(y))
+
+
+def _number_of(text: str, schema: Schema, path: Path) -> int:
+    if text not in schema.class_names:
+        raise ValueError(f"y of {path.name} holds {text!r}, which training did not have")
+    return schema.class_names.index(text)
 
 
 def _from_table(path: Path, schema: Schema, targets: str, keep: Sequence[str]) -> NewRows:
@@ -135,9 +143,10 @@ def _from_table(path: Path, schema: Schema, targets: str, keep: Sequence[str]) -
             f"the first line of {path.name} holds numbers where names of columns should stand; add a line of names"
         ) from None
     if missing := [code.name for code in schema.columns if code.name not in cells.columns]:
-        raise ValueError(
-            f"{path.name} lacks the columns {', '.join(map(repr, missing))}, which the network was trained on"
-        )
+        there = [name for name in cells.columns if name not in {code.name for code in schema.columns}]
+        hint = f"; its others are {listed(list(map(repr, there)))}" if there else ""
+        lacks = f"{path.name} lacks the columns {listed(list(map(repr, missing)))}"
+        raise ValueError(f"{lacks}, which the network was trained on{hint}")
     if absent := [name for name in keep if name not in cells.columns]:
         raise ValueError(f"{path.name} has no column {absent[0]!r} to keep; it has {listed(list(cells.columns))}")
     columns = [read_stored(cells, code) for code in schema.columns]
