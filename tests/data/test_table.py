@@ -148,6 +148,18 @@ def test_whole_numbers_beside_gaps_are_classes_too(tmp_path, ending):
     assert load(tmp_path / f"a.{ending}", task="regression").task == "regression"
 
 
+def test_free_text_alone_is_nothing_to_learn_from(tmp_path):
+    (tmp_path / "a.csv").write_text("review,y\n" + "".join(f"a good film {i},{i % 2}\n" for i in range(40)))
+    with pytest.raises(TableError, match="turn texts into numbers first, such as sentence embeddings$"):
+        load(tmp_path / "a.csv")
+
+
+def test_one_target_at_a_time(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y,z\n1,2,3\n")
+    with pytest.raises(TypeError, match=r"target is the name of one column, not \['y', 'z'\]"):
+        load(tmp_path / "a.csv", target=["y", "z"])
+
+
 def test_binary_has_two_classes(tmp_path):
     read = load(whole_numbers(tmp_path, [0, 1]), task="binary")
     assert read.task == "binary" and read.classes == 2
@@ -163,6 +175,7 @@ def test_binary_has_two_classes(tmp_path):
         ("x|y\n1|2\n", {"separator": ";"}, r"a.csv has a single column, 'x\|y'"),
         ("x,y\n1,2\n", {"target": "z"}, "a.csv has no column 'z'"),
         ("x,y\n1,2\n", {"drop": ["z"]}, "a.csv has no column 'z'"),
+        ("x,y,z\n1,2,3\n", {"target": "y,z"}, "'y,z' names several columns of a.csv, and a model predicts one of them"),
         ("x,y\n1,2\n", {"target": "x", "categories": ["x"]}, "the target 'x' of a.csv is among the categories"),
         ("x,y\n1,2\n", {"missing": "zero"}, "missing is one of 'impute', 'mean', 'drop', 'error', not 'zero'"),
         ("x,y\n1,2\n", {"task": "ranking"}, "task is one of"),

@@ -17,6 +17,8 @@ from leanbayes.data._roles import LEAST_COVERED, is_free_text, is_id, most_categ
 from leanbayes.data._table_errors import Problem, TableError
 from leanbayes.data._units import mixed_symbols
 
+# Why columns are left out whose texts are sentences.
+FREE_TEXT = "another text in most rows"
 # Up to so many texts, one that occurs once is a category, too.
 _FEW_CATEGORIES = 20
 
@@ -33,7 +35,7 @@ def screen(features: list[RawColumn], chosen: set[str]) -> tuple[list[RawColumn]
             ids.append(column.name)
             left[column.name] = "names or counts the rows; predictions keep it"
         elif is_free_text(column):
-            left[column.name] = "another text in most rows"
+            left[column.name] = FREE_TEXT
         else:
             used.append(column)
     return used, ids, left

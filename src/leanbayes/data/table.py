@@ -18,7 +18,7 @@ from leanbayes.data._columns import RawColumn, infer_columns, number_text
 from leanbayes.data._dataset import Dataset, Part, Task
 from leanbayes.data._encode import encode_columns, listed, short
 from leanbayes.data._leaks import on_leaks
-from leanbayes.data._prepare import fit_columns, gaps, handle_missing, infinite, screen, unusable
+from leanbayes.data._prepare import FREE_TEXT, fit_columns, gaps, handle_missing, infinite, screen, unusable
 from leanbayes.data._registry import register_file
 from leanbayes.data._roles import choose_target, is_free_text, unknown_columns, unknown_target
 from leanbayes.data._split import TEST_STREAM, VALID_STREAM, hold_out
@@ -84,6 +84,8 @@ def read_table(
         check_choice("task", task, _TASKS)
     if any(isinstance(names, str) for names in (categories, numbers, drop, na)):
         raise TypeError("categories, numbers, drop and na are lists of texts, not one text")
+    if target is not None and not isinstance(target, str):
+        raise TypeError(f"target is the name of one column, not {target!r}; train one model for each")
     file_options = {"separator": separator, "header": header, "na": list(na)}
     cells = read_cells(path, **file_options)
     notes = list(cells.notes)
@@ -111,9 +113,12 @@ def read_table(
         notes.append(f"left out: {listed([f'{name!r} ({why})' for name, why in left.items()])}")
     if not used:
         reason = f" ({notes[-1]})" if left else ""
+        advice = "name those to use all the same as numbers or categories"
+        if set(left.values()) == {FREE_TEXT}:
+            advice = "turn texts into numbers first, such as sentence embeddings"
         raise TableError(
             f"{path.name} has no column besides the target {goal.name!r} that a network could learn from{reason}; "
-            "name those to use all the same as numbers or categories"
+            f"{advice}"
         )
     notes += on_leaks(goal.name, y, used, train_rows)
     x = torch.from_numpy(encode_columns(used, fitted, len(y)))
