@@ -333,7 +333,8 @@ def _join(runs: list[dict[str, Any]]) -> dict[str, Any]:
     joined["metrics"] = _lists([run["metrics"] for run in runs])
     joined["corrupted"] = {s: _lists([run["corrupted"][s] for run in runs]) for s in first["corrupted"]}
     if "ood" in first:
-        scores = _lists([{key: run["ood"][key] for key in ("auroc", "fpr95")} for run in runs])
+        keys = [key for key in first["ood"] if key != "name" and all(key in run["ood"] for run in runs)]
+        scores = _lists([{key: run["ood"][key] for key in keys} for run in runs])
         joined["ood"] = {"name": first["ood"]["name"], **scores}
     return joined | {name: first[name] for name in _FIRST_SEED if name in first}
 
