@@ -30,8 +30,8 @@ PRESET_NAMES = (
     "ecmp",
 )
 _READER_OPTIONS = (
-    "target", "task", "categories", "numbers", "drop", "missing", "na", "header", "separator", "classes", "split",
-    "size", "download",
+    "target", "task", "categories", "numbers", "drop", "missing", "na", "header", "separator", "order_by", "classes",
+    "split", "size", "download",
 )  # fmt: skip
 
 
@@ -164,6 +164,11 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         "--separator",
         type=separator,
         help="what separates the cells of a CSV file, a character or 'tab' (default: detected)",
+    )
+    group.add_argument(
+        "--order-by",
+        metavar="COLUMN",
+        help="a table's column of dates or numbers: test on the last rows by it (default: rows drawn at random)",
     )
     group.add_argument("--classes", type=count, help="number of classes of an NPZ file")
     group.add_argument("--split", type=seed, help="which published split of a UCI set")
