@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from leanbayes._machine import device_name, versions
 from leanbayes._summary import summary
-from leanbayes.compare.checkpoint import as_json, finite, read_json, save_checkpoint, write_json
+from leanbayes.compare.checkpoint import ABOUT, as_json, finite, read_json, save_checkpoint, write_json
 from leanbayes.compare.losses import guess_tests, paired_tests, write_losses
 from leanbayes.compare.measure import LEVEL, constant_guess, guess_losses, measure_model, metric_names
 from leanbayes.compare.presets import Preset, preset
@@ -234,6 +234,8 @@ def _target_scale(job: _Job) -> tuple[float, float]:
 
 def _earlier(path: Path, result: dict[str, Any], resume: bool) -> list[dict[str, Any]]:
     """The methods that the folder has; one with a comparison that this one does not continue is refused."""
+    if not path.exists() and (path.parent / ABOUT).exists():
+        raise OutputError(f"{path.parent} holds a model that was trained alone; choose another folder for a comparison")
     if not path.exists():
         return []
     if not resume:
