@@ -116,10 +116,39 @@ def test_numbers_with_a_unit_as_categories(tmp_path):
     assert read_new(tmp_path / "new.csv", data.schema)[0].tolist() == [[0, 0, 1], [1, 0, 0]]
 
 
-def test_a_target_with_a_unit(tmp_path):
-    lines = [f"{n}.5,{n}.25 kg" for n in range(1, 61)]
+def test_a_unit_that_training_did_not_have_is_noted(tmp_path):
+    schema = table(tmp_path, lambda n: f"{n}.5").schema
+    (tmp_path / "new.csv").write_text("weight\n1.5 kg\n2.5 kg\n")
+    rows = read_rows(tmp_path / "new.csv", schema)
+    said = "numbers of new.csv have a unit where those of training had none: 'weight' (kg)"
+    assert rows.x.tolist() == [[1.5], [2.5]] and rows.notes == (said,)
+
+
+def of_targets(tmp_path, write):
+    lines = [f"{37 * n % 61}.5,{write(n)}" for n in range(1, 61)]
     (tmp_path / "a.csv").write_text("\n".join(["x,y", *lines]) + "\n")
-    data = load(tmp_path / "a.csv")
-    assert data.task == "regression" and data.train.y.min() >= 1.25
-    (tmp_path / "new.csv").write_text("x,y\n1,3.25 kg\n")
-    assert read_new(tmp_path / "new.csv", data.schema)[1].tolist() == [3.25]
+    return load(tmp_path / "a.csv")
+
+
+def test_a_target_with_a_unit(tmp_path):
+    data = of_targets(tmp_path, lambda n: f"{n}.25 kg")
+    assert data.task == "regression" and data.train.y.min() >= 1.25 and data.notes == ("the target 'y' is in kg",)
+    schema = Schema.from_json(data.schema.to_json())
+    for text in ("3.25 kg", "3250 g", "3.25", "3,25 kg"):
+        (tmp_path / "new.csv").write_text(f"x;y\n1;{text}\n")
+        assert read_new(tmp_path / "new.csv", schema)[1].tolist() == [3.25]
+    (tmp_path / "new.csv").write_text("x,y\n1,3.25 lb\n")
+    with pytest.raises(ValueError, match="the target 'y' of new.csv holds '3.25 lb', which training did not have"):
+        read_new(tmp_path / "new.csv", schema)
+
+
+def test_a_target_in_several_currencies_is_noted(tmp_path):
+    data = of_targets(tmp_path, lambda n: f"{'$€'[n % 2]}{n}.25")
+    assert data.notes == ("the target 'y' has some values with € or $, all read alike",)
+
+
+def test_classes_with_a_unit(tmp_path):
+    data = of_targets(tmp_path, lambda n: f"{n % 3 + 1} star{'s' if n % 3 else ''}")
+    assert data.class_names == ("1", "2", "3")
+    (tmp_path / "new.csv").write_text("x,y\n1,3 stars\n1,1 star\n")
+    assert read_new(tmp_path / "new.csv", data.schema)[1].tolist() == [2, 0]

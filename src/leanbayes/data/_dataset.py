@@ -173,6 +173,7 @@ class Schema:
         missing: What became of missing values of a table: "impute", "mean", "drop" or "error".
         file_options: How a table's file was read: separator, header, na.
         ids: Columns of a table that name its rows; no inputs, but predictions keep them.
+        target_unit: What stands beside the numbers of the target's column, such as "kg"; empty for none.
     """
 
     task: Task
@@ -186,6 +187,7 @@ class Schema:
     missing: str = "error"
     file_options: dict[str, Any] = field(default_factory=dict)
     ids: tuple[str, ...] = ()
+    target_unit: str = ""
 
     def __post_init__(self) -> None:
         if self.task not in get_args(Task):
@@ -214,6 +216,7 @@ class Schema:
             "missing": self.missing,
             "file_options": self.file_options,
             "ids": list(self.ids),
+            "target_unit": self.target_unit,
         }
 
     @classmethod
@@ -232,6 +235,7 @@ class Schema:
                 missing=value["missing"],
                 file_options=dict(value["file_options"]),
                 ids=tuple(value.get("ids", ())),
+                target_unit=value.get("target_unit", ""),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"the description of the data is damaged ({error!r}); load the data again") from None

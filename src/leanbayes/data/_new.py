@@ -189,7 +189,7 @@ def _problems(columns: Sequence[RawColumn], schema: Schema, path: Path) -> list[
 def _notes(columns: Sequence[RawColumn], schema: Schema, path: Path) -> tuple[list[str], dict[str, int]]:
     """Sentences about what training did not have, and how many values of each column are in no category."""
     counts: dict[str, int] = {}
-    strange, filled, bare = [], [], []
+    strange, filled, bare, odd = [], [], [], []
     for column, code in zip(columns, schema.columns):
         others = unseen(column, code) + (wrong_values(column) if code.kind == "boolean" else [])
         if others:
@@ -199,6 +199,8 @@ def _notes(columns: Sequence[RawColumn], schema: Schema, path: Path) -> tuple[li
         gaps = int(column.missing.sum()) - (0 if column.wrong is None else int(column.wrong.sum()))
         if code.unit and not column.format.unit and column.format.kind == "number":
             bare.append(f"{code.name!r} ({code.unit})")
+        elif column.format.unit and not code.unit and code.kind == "number":
+            odd.append(f"{code.name!r} ({column.format.unit})")
         if gaps:
             unknown = "" if code.indicator or schema.missing == "mean" else ", of which training had none"
             filled.append(f"{gaps} in {code.name!r}{unknown}")
@@ -209,6 +211,8 @@ def _notes(columns: Sequence[RawColumn], schema: Schema, path: Path) -> tuple[li
         notes.append(f"missing values of {path.name} were filled as in training: {listed(filled)}")
     if bare:
         notes.append(f"numbers of {path.name} without a unit were taken to be in that of training: {listed(bare)}")
+    if odd:
+        notes.append(f"numbers of {path.name} have a unit where those of training had none: {listed(odd)}")
     return notes, counts
 
 
@@ -217,7 +221,8 @@ def _with_targets(found: NewRows, cells: Cells, schema: Schema, path: Path, targ
     if schema.target is None or schema.target not in cells.columns:
         return found
     # As texts, classes are compared by their names.
-    code = Column(schema.target, format="1234.5") if schema.task == "regression" or _are_numbers(schema) else None
+    numbers = schema.task == "regression" or _are_numbers(schema)
+    code = Column(schema.target, format="1234.5", unit=schema.target_unit) if numbers else None
     column = read_stored(cells, code or Column(schema.target, kind="category"))
     known = ~column.missing
     if wrong := wrong_values(column):

@@ -156,7 +156,7 @@ def fit_columns(
             details.append(f"{name!r} (the {len(code.categories)} most frequent of {count})")
         if code.kind == "date" and (remarks := _on_dates(column.format)):
             details.append(f"{name!r} ({remarks})")
-        if code.kind == "number" and (symbols := _mixed(column)):
+        if code.kind == "number" and (symbols := written_alike(column)):
             details.append(f"{name!r} (some values with {' or '.join(symbols)}, all read alike)")
         if code.others:
             details.append(f"{name!r} ({listed([short(text) for text in code.others])} counted as missing)")
@@ -168,10 +168,10 @@ def fit_columns(
     return used, fitted
 
 
-def _mixed(column: RawColumn) -> list[str]:
-    """Symbols that some numbers of a column have and others do not."""
-    is_written = column.cells is not None and not column.format.unit
-    return mixed_symbols(column.cells) if is_written else []
+def written_alike(column: RawColumn) -> list[str]:
+    """Symbols that some numbers of a column have and others do not, though they were read alike."""
+    is_written = column.cells is not None and not column.is_text and column.format.kind == "number"
+    return mixed_symbols(column.cells) if is_written and not column.format.unit else []
 
 
 def _on_dates(form: Format) -> str:

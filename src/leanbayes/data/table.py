@@ -19,7 +19,16 @@ from leanbayes.data._dataset import Dataset, Part, Task
 from leanbayes.data._encode import encode_columns, listed, short
 from leanbayes.data._leaks import on_leaks
 from leanbayes.data._order import find_order, on_order
-from leanbayes.data._prepare import FREE_TEXT, fit_columns, gaps, handle_missing, infinite, screen, unusable
+from leanbayes.data._prepare import (
+    FREE_TEXT,
+    fit_columns,
+    gaps,
+    handle_missing,
+    infinite,
+    screen,
+    unusable,
+    written_alike,
+)
 from leanbayes.data._registry import register_file
 from leanbayes.data._roles import choose_target, is_free_text, unknown_columns, unknown_target
 from leanbayes.data._split import TEST_STREAM, VALID_STREAM, hold_out, hold_out_last
@@ -114,6 +123,10 @@ def read_table(
     goal, features = handle_missing(goal, features, missing, path, notes)
     y, names, task = _targets(goal, task, path, problems, notes)
     raise_all(problems, path.name, given)
+    if goal.format.unit:
+        notes.append(f"the target {goal.name!r} is in {goal.format.unit}")
+    elif symbols := written_alike(goal):
+        notes.append(f"the target {goal.name!r} has some values with {' or '.join(symbols)}, all read alike")
     # Everything is fitted on the training rows, so the parts are chosen before there are inputs.
     if order is not None:
         rest, test_rows = hold_out_last(len(y), test)
@@ -158,6 +171,7 @@ def read_table(
         missing=missing,
         file_options=file_options,
         ids=ids,
+        target_unit=goal.format.unit,
         notes=notes,
     )
 
