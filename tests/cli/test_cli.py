@@ -331,6 +331,16 @@ def test_new_data_of_another_form(models, tmp_path, capsys):
     assert "was trained on" in failure(capsys, "evaluate", models / "model-kinds", "digits")
 
 
+def test_a_folder_of_another_command(tables, tmp_path, capsys):
+    data = [str(tables / "kinds.csv"), *SMALL, "--method", "plain", "--out"]
+    assert main(["fit", *data, str(tmp_path / "fit")]) == main(["compare", *data, str(tmp_path / "compare")]) == 0
+    text = failure(capsys, "compare", *data, tmp_path / "fit")
+    assert "holds a model that was trained alone; choose another folder" in text
+    for words in ([], ["--resume"]):
+        text = failure(capsys, "fit", *data, tmp_path / "compare", *words)
+        assert "holds a comparison; choose another folder for a model" in text
+
+
 def test_a_folder_that_cannot_be_written(tables, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     text = failure(capsys, "compare", tables / "kinds.csv", *SMALL, "--out", tmp_path / "file" / "out")

@@ -51,6 +51,9 @@ def test_names_live_where_type_checkers_see_them():
     ("words", "hint"),
     [
         (["compare", "digits", "--smaples", "3"], "(did you mean --samples?)"),
+        (["compare", "digits", "--epochs", "3", "--learning-rate=1"], "(did you mean --budget and --lr?)"),
+        (["compare", "digits", "--lr", "abc"], "--lr: must be a number, not 'abc'"),
+        (["compare", "digits", "--batch-size", "abc"], "--batch-size: must be a whole number, not 'abc'"),
         (["compare", "digits", "--metod=plain", "--sed", "1"], "(did you mean --method and --seeds?)"),
         (["comprae", "digits"], "(did you mean compare?)"),
         (["compare", "digits", "--method", "rnak1"], "(did you mean rank1?)"),

@@ -73,7 +73,6 @@ def test_columns_that_predict_well_are_not_named(tmp_path):
     good = PRICE + 0.03 * PRICE.std() * RANDOM.randn(ROWS)
     assert np.corrcoef(good, PRICE)[0, 1] > 0.999
     assert not on_leaks(tmp_path, PRICE, good)
-    assert not on_leaks(tmp_path, PRICE, np.log(PRICE))
     # One row of another size makes the correlation, and the deviation of the others small beside it.
     heavy = np.append(PRICE[1:], 1e9)
     assert not on_leaks(tmp_path, heavy, np.append(RANDOM.rand(ROWS - 1), 2e9))
@@ -97,9 +96,63 @@ def test_one_row_apart_is_no_copy(tmp_path):
     assert not on_leaks(tmp_path, PRICE, np.where(np.arange(ROWS) < 4, 3.5, PRICE))
 
 
-def test_finer_categories_and_rare_ones_are_not_named(tmp_path):
-    # Each part determines the class, but not the other way round.
-    assert not on_leaks(tmp_path, NAME, [f"{name} {i % 2}" for i, name in enumerate(NAME)])
+def notes_on(tmp_path, y, leak, said):
+    lines = [f"{n},{a},{b}" for n, a, b in zip(NOISE, leak, y)]
+    (tmp_path / "a.csv").write_text("\n".join(["noise,leak,y", *lines]) + "\n")
+    return [note for note in load(tmp_path / "a.csv").notes if said in note]
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        np.log,
+        lambda y: np.log10(y).round(2),
+        lambda y: -np.sqrt(y),
+        lambda y: 1 / y,
+        np.round,
+        lambda y: y.argsort().argsort(),
+    ],
+    ids=["logarithm", "logarithm rounded", "root", "inverse", "rounded", "power"],
+)
+def test_the_target_in_another_scale(tmp_path, scale):
+    y = np.random.RandomState(0).permutation(np.geomspace(1, 300, ROWS)).round(6)
+    assert len(on_leaks(tmp_path, y, scale(y))) == 1
+    assert not on_leaks(tmp_path, y, np.where(np.arange(ROWS) < 4, scale(y)[::-1], scale(y)))
+
+
+def test_finer_categories_are_named(tmp_path):
+    """Each part determines the class, but not the other way round."""
+    parts = [f"{name} {i % 2}" for i, name in enumerate(NAME)]
+    (note,) = notes_on(tmp_path, NAME, parts, "determines")
+    assert note == (
+        "column 'leak' determines the target 'y', as each value has a single class; if it is not known when you "
+        "predict, leave it out with drop=['leak']"
+    )
+    # A few rows apart, few rows in each, and hardly any rows of the other class.
+    assert not notes_on(tmp_path, NAME, [*parts[1:5], *parts[4:]], "determines")
+    assert not notes_on(tmp_path, NAME, [f"{n // 2}x" for n in range(ROWS)], "determines")
+    rare = np.where(np.arange(ROWS) % 40 == 0, "yes", "no")
+    assert not notes_on(tmp_path, rare, [f"{r} {i % 3}" for i, r in enumerate(rare)], "determines")
+
+
+def test_numbers_that_tell_classes_apart_are_not_named(tmp_path):
+    assert not notes_on(tmp_path, NAME, CODE * 10 + np.arange(ROWS) % 4, "target")
+
+
+@pytest.mark.parametrize("value", ["2024-01-05", "moved", "3.5"])
+def test_values_that_only_some_classes_have_are_named(tmp_path, value):
+    """Such as the date of a cancellation, which nobody has who has not left."""
+    left = np.where(np.arange(ROWS) % 5 == 0, "yes", "no")
+    other = {"2024-01-05": "2024-02-05", "moved": "price", "3.5": "7"}[value]
+    given = np.where(left == "yes", np.where(np.arange(ROWS) % 2, value, other), "")
+    (note,) = notes_on(tmp_path, left, given, "depends")
+    assert note.startswith("whether column 'leak' has a value depends on the target 'y' alone; if it is not known")
+    # One row apart.
+    assert not notes_on(tmp_path, left, [*given[:1], value, *given[2:]], "depends")
+    assert not notes_on(tmp_path, left, ["", *given[1:]], "depends")
+
+
+def test_rare_categories_are_not_named(tmp_path):
     # All rows but a few have one value in both.
     rare = np.where(np.arange(ROWS) % 40 == 0, "yes", "no")
     assert not on_leaks(tmp_path, rare, np.where(rare == "yes", "A", "B"))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from leanbayes.data import generate, load
+from leanbayes.data import generate, load, read_new
 
 
 def save(tmp_path, **arrays):
@@ -62,6 +62,7 @@ def test_given_parts_are_kept(tmp_path):
             {},
             r"y of a.npz must hold one target for each of the 3 inputs, not \(4,\)",
         ),
+        ({"x": np.zeros((3, 2)), "y": np.zeros((3, 2))}, {}, r"not \(3, 2\); a model predicts one target"),
         ({"x": np.zeros(3), "y": np.zeros(3)}, {}, r"must have 2, 3 or 4 axes, not the shape \(3,\)"),
         ({"x": np.full((3, 1), np.nan), "y": np.zeros(3)}, {}, "the inputs of a.npz hold NaN or infinite values"),
         ({"x": np.zeros((3, 1), "S3"), "y": np.zeros(3)}, {}, r"the inputs of a.npz must be numbers, not \|S3"),
@@ -78,6 +79,19 @@ def test_given_parts_are_kept(tmp_path):
 def test_arrays_that_do_not_fit(tmp_path, arrays, options, message):
     with pytest.raises(ValueError, match=message):
         load(save(tmp_path, **arrays), **options)
+
+
+def test_texts_are_classes(tmp_path):
+    x = np.arange(30.0)[:, None]
+    read = load(save(tmp_path, x=x, y=np.array(["low", "high", "mid"])[np.arange(30) % 3]))
+    assert read.task == "classification" and read.class_names == ("high", "low", "mid")
+    for part in (read.train, read.valid, read.test):
+        assert part.y.tolist() == [[1, 0, 2][int(n) % 3] for n in part.x[:, 0]]
+    np.savez(tmp_path / "new.npz", x=x[:2], y=np.array(["mid", "low"]))
+    assert read_new(tmp_path / "new.npz", read.schema)[1].tolist() == [2, 1]
+    np.savez(tmp_path / "new.npz", x=x[:2], y=np.array(["mid", "none"]))
+    with pytest.raises(ValueError, match="y of new.npz holds 'none', which training did not have"):
+        read_new(tmp_path / "new.npz", read.schema)
 
 
 def test_whole_floats_can_be_classes(tmp_path):

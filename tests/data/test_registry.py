@@ -64,6 +64,12 @@ def test_unknown_format(tmp_path):
         load(tmp_path / "a.xlsx")
 
 
+def test_arrays_in_other_formats_can_be_saved_as_npz(tmp_path):
+    (tmp_path / "a.pt").touch()
+    with pytest.raises(ValueError, match=r"a.pt is of no known format; .*; save arrays x and y with numpy.savez$"):
+        load(tmp_path / "a.pt")
+
+
 def test_folder_of_something_else(tmp_path):
     (tmp_path / "notes").mkdir()
     with pytest.raises(ValueError, match="holds neither folders of images"):

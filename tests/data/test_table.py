@@ -1,4 +1,6 @@
 import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 import torch
 
@@ -131,6 +133,33 @@ def test_few_whole_numbers_are_classes_unless_told_otherwise(tmp_path):
     assert load(whole_numbers(tmp_path, [0.5, 1.5])).task == "regression"
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_whole_numbers_beside_gaps_are_classes_too(tmp_path, ending):
+    """Programs make floats of whole numbers where one is missing: 0 and 1 become 0.0 and 1.0."""
+    labels = [None if i % 50 == 0 else float(i % 2) for i in range(200)]
+    if ending == "csv":
+        lines = [f"{i / 7},{'' if label is None else label}" for i, label in enumerate(labels)]
+        (tmp_path / "a.csv").write_text("x,y\n" + "\n".join(lines) + "\n")
+    else:
+        table = pyarrow.table({"x": [i / 7 for i in range(200)], "y": labels})
+        pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    read = load(tmp_path / f"a.{ending}")
+    assert read.class_names == ("0", "1") and len(read.train) + len(read.valid) + len(read.test) == 196
+    assert load(tmp_path / f"a.{ending}", task="regression").task == "regression"
+
+
+def test_free_text_alone_is_nothing_to_learn_from(tmp_path):
+    (tmp_path / "a.csv").write_text("review,y\n" + "".join(f"a good film {i},{i % 2}\n" for i in range(40)))
+    with pytest.raises(TableError, match="turn texts into numbers first, such as sentence embeddings$"):
+        load(tmp_path / "a.csv")
+
+
+def test_one_target_at_a_time(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y,z\n1,2,3\n")
+    with pytest.raises(TypeError, match=r"target is the name of one column, not \['y', 'z'\]"):
+        load(tmp_path / "a.csv", target=["y", "z"])
+
+
 def test_binary_has_two_classes(tmp_path):
     read = load(whole_numbers(tmp_path, [0, 1]), task="binary")
     assert read.task == "binary" and read.classes == 2
@@ -146,6 +175,7 @@ def test_binary_has_two_classes(tmp_path):
         ("x|y\n1|2\n", {"separator": ";"}, r"a.csv has a single column, 'x\|y'"),
         ("x,y\n1,2\n", {"target": "z"}, "a.csv has no column 'z'"),
         ("x,y\n1,2\n", {"drop": ["z"]}, "a.csv has no column 'z'"),
+        ("x,y,z\n1,2,3\n", {"target": "y,z"}, "'y,z' names several columns of a.csv, and a model predicts one of them"),
         ("x,y\n1,2\n", {"target": "x", "categories": ["x"]}, "the target 'x' of a.csv is among the categories"),
         ("x,y\n1,2\n", {"missing": "zero"}, "missing is one of 'impute', 'mean', 'drop', 'error', not 'zero'"),
         ("x,y\n1,2\n", {"task": "ranking"}, "task is one of"),
@@ -369,7 +399,7 @@ def test_classes_with_few_rows_and_those_that_may_be_one_are_noted(tmp_path):
 
 
 def test_texts_that_stand_for_no_target_are_named(tmp_path):
-    rows = "".join(f"{i * 0.5},{'unknown' if i % 30 == 7 else i * i * 1.5}\n" for i in range(60))
+    rows = "".join(f"{i * 0.5},{'unknown' if i % 30 == 7 else 37 * i % 61 + 0.5}\n" for i in range(60))
     (tmp_path / "a.csv").write_text("x,y\n" + rows)
     assert load(tmp_path / "a.csv").notes == (
         "2 of 60 rows were left out, as they have no 'y' or one that stands for none ('unknown')",
@@ -384,3 +414,56 @@ def test_the_options_that_solve_wrong_ones_do(tmp_path):
         load(tmp_path / "a.csv", **options)
     assert error.value.fixes == {"numbers": [], "categories": []}
     assert len(load(tmp_path / "a.csv", **options | error.value.fixes).schema.columns) == 2
+
+
+def test_seconds_beyond_59_are_no_time(tmp_path):
+    """strptime takes 12:00:60 for 12:01:00; as one of many it counts as missing, and among new rows it is an error."""
+    times = [f"{n % 24:02d}:{7 * n % 60:02d}:{n % 60:02d}" for n in range(60)]
+    lines = [f"{time},{n}.5" for n, time in enumerate(times)]
+    (tmp_path / "a.csv").write_text("at,y\n" + "\n".join([*lines, "12:00:60,3.5"]) + "\n")
+    read = load(tmp_path / "a.csv")
+    assert read.schema.columns[0].kind == "date" and read.schema.columns[0].others == ("12:00:60",)
+    assert "'at' ('12:00:60' counted as missing)" in " ".join(read.notes)
+    (tmp_path / "a.csv").write_text("at,y\n" + "\n".join(lines) + "\n")
+    (tmp_path / "new.csv").write_text("at\n12:00:60\n")
+    with pytest.raises(TableError, match="column 'at' of new.csv holds no date"):
+        read_rows(tmp_path / "new.csv", load(tmp_path / "a.csv").schema)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_numbers_with_more_digits_than_a_float_are_codes(tmp_path, ending):
+    """Accounts 9007199254740992 and 9007199254740993 are one number to a float."""
+    first = 2**53
+    table = {
+        "account": [first + n for n in range(60)],
+        "branch": [first + n % 3 for n in range(60)],
+        "x": [37 * n % 61 + 0.5 for n in range(60)],
+        "y": [n + 0.5 for n in range(60)],
+    }
+    write = pyarrow.csv.write_csv if ending == "csv" else pyarrow.parquet.write_table
+    write(pyarrow.table(table), tmp_path / f"a.{ending}")
+    read = load(tmp_path / f"a.{ending}")
+    assert read.schema.ids == ("account",)
+    assert read.schema.columns[0].categories == tuple(str(first + n) for n in range(3))
+    rows = read_rows(tmp_path / f"a.{ending}", read.schema)
+    assert rows.x[:3, :3].tolist() == torch.eye(3).tolist() and not rows.unseen
+    assert list(map(int, rows.kept["account"])) == table["account"]
+
+
+def test_times_and_durations_of_parquet_files(tmp_path):
+    seconds = [37 * n % 61 * 60 for n in range(60)]
+    table = pyarrow.table(
+        {
+            "at": pyarrow.array(seconds, pyarrow.time32("s")),
+            "took": pyarrow.array([1000 * s for s in seconds], pyarrow.duration("ms")),
+            "y": [n + 0.5 for n in range(60)],
+        }
+    )
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    read = load(tmp_path / "a.parquet")
+    at, took = read.schema.columns
+    assert (at.kind, took.kind, took.unit) == ("date", "number", "s")
+    rows = read_rows(tmp_path / "a.parquet", read.schema)
+    assert rows.x[:, -1].tolist() == seconds and rows.y.tolist() == table["y"].to_pylist()
+    (tmp_path / "new.csv").write_text("at,took\n00:37:00,37 min\n")
+    assert torch.equal(read_rows(tmp_path / "new.csv", read.schema).x[0], rows.x[1])

@@ -46,6 +46,19 @@ def test_bins_are_quantiles_of_the_scaled_inputs():
     np.testing.assert_allclose(own.model_.bins.edges[:, 0], scaled.min(0), atol=1e-6)
 
 
+@pytest.mark.parametrize("hidden", [8, np.int64(8), (8,), np.array([8])])
+def test_a_number_is_one_hidden_layer(hidden):
+    X, y = np.random.RandomState(0).randn(40, 2), np.arange(40.0)
+    model = BayesRegressor(hidden=hidden, epochs=2, random_state=0).fit(X, y).model_
+    assert [layer.in_features for layer in model.modules() if hasattr(layer, "in_features")][1:] == [8]
+
+
+@pytest.mark.parametrize("hidden", ["128", 0, 8.5, None, (8, -1), (True,)])
+def test_units_that_make_no_sense(hidden):
+    with pytest.raises(ValueError, match=r"BayesRegressor\(hidden=...\) takes the units of each layer, such as"):
+        BayesRegressor(hidden=hidden, epochs=2).fit(np.zeros((30, 2)), np.arange(30.0))
+
+
 def test_no_hidden_layer_is_a_linear_model():
     X, y, _ = steps(60, 0)
     assert type(BayesRegressor(hidden=(), epochs=2).fit(X, y).model_) is MLP

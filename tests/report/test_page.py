@@ -185,6 +185,37 @@ def test_figures_at_chance_are_called_so():
     assert "AUROC 30.00%, below chance" in text
 
 
+@pytest.mark.parametrize(
+    ("ends", "written", "word"),
+    [((0.1, 0.4), "10–40%", False), ((0.1, 0.96), "10–96%", True), (None, None, False)],
+    ids=["better", "too few examples", "not known"],
+)
+def test_false_alarms_have_a_range(ends, written, word):
+    content = fake.comparison(methods=2, seeds=1)
+    ood = content["methods"][1]["ood"]
+    ood |= {"fpr95": [0.2]}
+    ood |= {} if ends is None else {"fpr95_low": [ends[0]], "fpr95_high": [ends[1]]}
+    text = render(parse(content))
+    cell = text.partition('data-name="mc_dropout"')[2].partition("20.00%")[2].partition("</td>")[0]
+    assert ends is None or written in cell
+    assert ("at chance" in cell) == word and ("95% of its values" in text) == (ends is not None)
+
+
+def test_all_false_alarms_are_at_chance_and_never_below():
+    """A score that is the same for all examples calls all of them strange, as a guess may."""
+    content = fake.comparison(methods=2, seeds=1)
+    content["methods"][0]["ood"] |= {"auroc": [0.5], "fpr95": [1.0], "fpr95_low": [1.0], "fpr95_high": [1.0]}
+    row = render(parse(content)).partition('data-name="plain"')[2].partition("</tr>")[0]
+    assert row.count("at chance") == 2 and "below chance" not in row
+
+
+def test_axes_of_shares_end_at_one():
+    content = fake.comparison(methods=3, seeds=1)
+    for method in content["methods"]:
+        method["metrics"]["accuracy"] = [0.99]
+    assert ">105%<" not in render(parse(content)) and ">100%<" in render(parse(content))
+
+
 def test_no_star_where_even_the_best_is_a_guess():
     content = fake.comparison(methods=2, seeds=1)
     for method, auroc in zip(content["methods"], (0.1, 0.3)):

@@ -20,6 +20,24 @@ _COMMANDS = (compare, fit, evaluate, predict, summary, report, reproduce, bench)
 _INTERRUPTED = 130
 
 
+# What people type who know other programs, where no flag of ours is spelled like it.
+_MEANT = {
+    "--epochs": "--budget",
+    "--epoch": "--budget",
+    "--steps": "--budget",
+    "--learning-rate": "--lr",
+    "--gpu": "--device",
+    "--cuda": "--device",
+    "--label": "--target",
+    "--y": "--target",
+    "--exclude": "--drop",
+    "--ignore": "--drop",
+    "--sep": "--separator",
+    "--delimiter": "--separator",
+    "--categorical": "--categories",
+}
+
+
 class _Parser(argparse.ArgumentParser):
     """Complains on one line, as all errors do; the sub-commands' parsers are of this kind, too."""
 
@@ -43,7 +61,9 @@ def _nearest(message: str, flags: Iterable[str]) -> str:
         words, known = [choice[1]], [name.strip(" '") for name in choice[2].split(",")]
     else:
         return ""
-    found = [near[0] for word in words if (near := difflib.get_close_matches(word, known, n=1))]
+    meant = [_MEANT.get(word, "") for word in words]
+    near = [difflib.get_close_matches(word, known, n=1) for word in words]
+    found = [flag if flag in known else close[0] for flag, close in zip(meant, near) if flag in known or close]
     return f" (did you mean {' and '.join(dict.fromkeys(found))}?)" if found else ""
 
 

@@ -7,10 +7,13 @@ import datetime
 import difflib
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from leanbayes.cli._errors import UsageError, spelled
+
+_Number = TypeVar("_Number", int, float)
 
 PRESET_NAMES = (
     "plain",
@@ -27,14 +30,14 @@ PRESET_NAMES = (
     "ecmp",
 )
 _READER_OPTIONS = (
-    "target", "task", "categories", "numbers", "drop", "missing", "na", "header", "separator", "classes", "split",
-    "size", "download",
+    "target", "task", "categories", "numbers", "drop", "missing", "na", "header", "separator", "order_by", "classes",
+    "split", "size", "download",
 )  # fmt: skip
 
 
 def count(text: str) -> int:
     """A whole number from 1."""
-    value = int(text)
+    value = _number(text, int, "a whole number")
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {text}")
     return value
@@ -54,7 +57,7 @@ def count_or_zero(text: str) -> int:
 
 def seed(text: str) -> int:
     """A whole number from 0."""
-    value = int(text)
+    value = _number(text, int, "a whole number")
     if value < 0:
         raise argparse.ArgumentTypeError(f"must be 0 or more, not {text}")
     return value
@@ -62,10 +65,17 @@ def seed(text: str) -> int:
 
 def positive(text: str) -> float:
     """A number above 0."""
-    value = float(text)
+    value = _number(text, float, "a number")
     if not value > 0:
         raise argparse.ArgumentTypeError(f"must be above 0, not {text}")
     return value
+
+
+def _number(text: str, kind: Callable[[str], _Number], what: str) -> _Number:
+    try:
+        return kind(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be {what}, not {text!r}") from None
 
 
 def separator(text: str) -> str:
@@ -155,6 +165,11 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         type=separator,
         help="what separates the cells of a CSV file, a character or 'tab' (default: detected)",
     )
+    group.add_argument(
+        "--order-by",
+        metavar="COLUMN",
+        help="a table's column of dates or numbers: test on the last rows by it (default: rows drawn at random)",
+    )
     group.add_argument("--classes", type=count, help="number of classes of an NPZ file")
     group.add_argument("--split", type=seed, help="which published split of a UCI set")
     group.add_argument("--size", type=count, help="height and width that a folder's images get (default: 224)")
@@ -238,7 +253,13 @@ def load_data(options: argparse.Namespace) -> Any:
     dataset = replace(dataset, notes=tuple(map(spelled, dataset.notes)))
     if options.limit is not None:
         dataset = dataset.limited(options.limit)
-    return dataset.balanced() if getattr(options, "class_weight", None) is not None else dataset
+    if getattr(options, "class_weight", None) is None:
+        return dataset
+    if dataset.task == "regression":
+        raise UsageError(
+            f"{dataset.name} is a regression, whose examples have no classes to weight; leave out --class-weight"
+        )
+    return dataset.balanced()
 
 
 def describe(dataset: Any, screen: Any) -> None:

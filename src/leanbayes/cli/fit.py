@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 
 from leanbayes.cli import _options as shared
+from leanbayes.cli._errors import UsageError
 from leanbayes.cli._tables import console, counted, metric_table, print_json
 
 
@@ -30,6 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Do it."""
     out = shared.output_folder(options, "fit")
+    if (out / "compare.json").exists():
+        raise UsageError(f"{out} holds a comparison; choose another folder for a model")
     screen = console(options.json)
     device = shared.device_of(options)
     method = shared.find_preset(options.method)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from leanbayes._predict import predict
 from leanbayes._prediction import Prediction
+from leanbayes.compare.alarms import fpr_interval
 from leanbayes.compare.intervals import calibration, intervals
 from leanbayes.compare.losses import CONFIDENCE, example_losses
 from leanbayes.compare.shifts import Evaluation
@@ -177,8 +178,9 @@ def _ood(inside: Prediction, outside: Prediction, name: str) -> dict[str, Any]:
     # Rounding may take an entropy out of the range by a hair.
     counts = [torch.histogram(values.clamp(low, high), edges).hist.long().tolist() for values in scores]
     auroc, fpr = F.ood_auroc(scores[0], scores[1]), F.ood_fpr(scores[0], scores[1])
+    low, high = fpr_interval(scores[0], scores[1])
     return {
-        "ood": {"name": name, "auroc": float(auroc), "fpr95": float(fpr)},
+        "ood": {"name": name, "auroc": float(auroc), "fpr95": float(fpr), "fpr95_low": low, "fpr95_high": high},
         "entropy": {"edges": edges.tolist(), "in": counts[0], "out": counts[1]},
     }
 

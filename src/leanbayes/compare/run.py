@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from leanbayes._machine import device_name, versions
 from leanbayes._summary import summary
-from leanbayes.compare.checkpoint import as_json, finite, read_json, save_checkpoint, write_json
+from leanbayes.compare.checkpoint import ABOUT, as_json, finite, read_json, save_checkpoint, write_json
 from leanbayes.compare.losses import guess_tests, paired_tests, write_losses
 from leanbayes.compare.measure import LEVEL, constant_guess, guess_losses, measure_model, metric_names
 from leanbayes.compare.presets import Preset, preset
@@ -234,6 +234,8 @@ def _target_scale(job: _Job) -> tuple[float, float]:
 
 def _earlier(path: Path, result: dict[str, Any], resume: bool) -> list[dict[str, Any]]:
     """The methods that the folder has; one with a comparison that this one does not continue is refused."""
+    if not path.exists() and (path.parent / ABOUT).exists():
+        raise OutputError(f"{path.parent} holds a model that was trained alone; choose another folder for a comparison")
     if not path.exists():
         return []
     if not resume:
@@ -333,7 +335,8 @@ def _join(runs: list[dict[str, Any]]) -> dict[str, Any]:
     joined["metrics"] = _lists([run["metrics"] for run in runs])
     joined["corrupted"] = {s: _lists([run["corrupted"][s] for run in runs]) for s in first["corrupted"]}
     if "ood" in first:
-        scores = _lists([{key: run["ood"][key] for key in ("auroc", "fpr95")} for run in runs])
+        keys = [key for key in first["ood"] if key != "name" and all(key in run["ood"] for run in runs)]
+        scores = _lists([{key: run["ood"][key] for key in keys} for run in runs])
         joined["ood"] = {"name": first["ood"]["name"], **scores}
     return joined | {name: first[name] for name in _FIRST_SEED if name in first}
 

@@ -39,6 +39,7 @@ def assemble(
     missing: str = "error",
     file_options: Mapping[str, Any] | None = None,
     ids: Sequence[str] = (),
+    target_unit: str = "",
     notes: Sequence[str] = (),
 ) -> Dataset:
     """Check the targets, hold out what is not there yet, fit the scaling, and put everything together.
@@ -63,6 +64,7 @@ def assemble(
         missing: What became of missing values.
         file_options: How a table's file was read.
         ids: Columns of a table that name its rows.
+        target_unit: What stands beside the numbers of the target's column.
         notes: Sentences for the user.
 
     Returns:
@@ -92,6 +94,7 @@ def assemble(
         missing=missing,
         file_options=dict(file_options or {}),
         ids=tuple(ids),
+        target_unit=target_unit,
     )
     return Dataset(name, schema, train, valid_part, test, tuple(notes))
 

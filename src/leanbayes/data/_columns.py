@@ -22,7 +22,7 @@ class RawColumn:
     Attributes:
         name: Its name.
         values: float64 with NaN where a value is missing (dates: seconds since 1970), or texts with None there.
-        whole: Whether the numbers are whole by their type.
+        whole: Whether all numbers are whole.
         format: How its texts were read.
         cells: What the file has, None where that is no more than `values`.
         wrong: Which values could not be read, so that they are missing, too.
@@ -94,11 +94,12 @@ def read_stored(cells: Cells, code: Column) -> RawColumn:
         return _typed(code.name, column)
     if not code.format:
         return _by_format(code.name, column, Format("text"))
-    read = _by_format(code.name, column, Format(code.source, code.format, code.others))
+    read = _by_format(code.name, column, Format(code.source, code.format, code.others, unit=code.unit))
     if read.wrong is not None and read.wrong.any():
-        # The same values, written as in another country.
+        # The same values, written as in another country, or without their unit.
         found = find_format(column, find_decimal([column], cells.separator), cells.separator)
-        if found.kind == code.source and not found.others:
+        one_unit = found.unit == code.unit or not (found.unit and code.unit)
+        if found.kind == code.source and not found.others and one_unit:
             return _by_format(code.name, column, found)
     # A text among numbers that are categories is one more value, not a wrong one.
     return read.as_text() if code.kind == "category" else read
@@ -115,6 +116,8 @@ def _by_format(name: str, column: Any, form: Format) -> RawColumn:
     if form.kind == "text":
         return RawColumn(name, _texts(column), format=form, cells=column)
     values, wrong = read_as(column, form)
+    if form.whole and _beyond_floats(values):
+        return RawColumn(name, _texts(column), format=Format("text"), cells=column)
     return RawColumn(name, values, form.whole, form, column, wrong)
 
 
@@ -128,11 +131,30 @@ def _typed(name: str, column: Any) -> RawColumn:
         values = column.cast(arrow.int8()).cast(arrow.float64())
         return RawColumn(name, _floats(values), True, Format("boolean", "true/false"), column)
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-        whole = types.is_integer(kind)
-        return RawColumn(name, _floats(column.cast(arrow.float64(), safe=False)), whole, Format("number", "1234.5"))
+        values = _floats(column.cast(arrow.float64(), safe=False))
+        if types.is_integer(kind) and _beyond_floats(values):
+            return RawColumn(name, _texts(column), format=Format("text"), cells=column)
+        whole = bool((values % 1 == 0)[~np.isnan(values)].all())
+        return RawColumn(name, values, whole, Format("number", "1234.5"))
+    if types.is_duration(kind):
+        values = _seconds_of(column.cast(arrow.duration("us"), safe=False))
+        return RawColumn(name, values, format=Format("number", "1234.5", unit="s"))
+    if types.is_time(kind):
+        values = _seconds_of(column.cast(arrow.time64("us"), safe=False))
+        return RawColumn(name, values, format=Format("date", "%H:%M:%S"), cells=column)
     if types.is_timestamp(kind) or types.is_date(kind):
         return RawColumn(name, _floats(as_seconds(column)), format=Format("date", "ISO 8601"), cells=column)
     return RawColumn(name, _texts(column), format=Format("text"), cells=column)
+
+
+def _beyond_floats(values: NDArray[np.float64]) -> bool:
+    """Whether whole numbers have more digits than a float: what is so exact is a code, such as that of an account."""
+    return bool((np.abs(values[np.isfinite(values)]) > 2**53).any())
+
+
+def _seconds_of(column: Any) -> NDArray[np.float64]:
+    arrow = need("pyarrow", "tables")
+    return _floats(column.cast(arrow.int64()).cast(arrow.float64())) / 1e6
 
 
 def _floats(column: Any) -> NDArray[np.float64]:

@@ -89,6 +89,7 @@ class Column:
         indicator: Whether the last of its inputs is 1 where the value is missing.
         parts: The inputs that a date becomes: days since `origin`, and sines and cosines of its cycles.
         origin: The first date of training, in seconds since 1970.
+        unit: What stands beside its numbers, such as "kg"; empty for none.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Column:
     indicator: bool = False
     parts: tuple[str, ...] = ()
     origin: float = 0.0
+    unit: str = ""
 
     def __post_init__(self) -> None:
         if self.kind is None:
@@ -145,7 +147,7 @@ class Column:
         """Plain values; what is as it mostly is, is left out."""
         found: dict[str, Any] = {"name": self.name, "categories": list(self.categories), "kind": self.kind}
         found |= {"format": self.format, "others": list(self.others), "indicator": self.indicator}
-        found |= {"parts": list(self.parts), "origin": self.origin}
+        found |= {"parts": list(self.parts), "origin": self.origin, "unit": self.unit}
         return {name: value for name, value in found.items() if value or name in ("name", "categories")}
 
     @classmethod
@@ -171,6 +173,7 @@ class Schema:
         missing: What became of missing values of a table: "impute", "mean", "drop" or "error".
         file_options: How a table's file was read: separator, header, na.
         ids: Columns of a table that name its rows; no inputs, but predictions keep them.
+        target_unit: What stands beside the numbers of the target's column, such as "kg"; empty for none.
     """
 
     task: Task
@@ -184,6 +187,7 @@ class Schema:
     missing: str = "error"
     file_options: dict[str, Any] = field(default_factory=dict)
     ids: tuple[str, ...] = ()
+    target_unit: str = ""
 
     def __post_init__(self) -> None:
         if self.task not in get_args(Task):
@@ -212,6 +216,7 @@ class Schema:
             "missing": self.missing,
             "file_options": self.file_options,
             "ids": list(self.ids),
+            "target_unit": self.target_unit,
         }
 
     @classmethod
@@ -230,6 +235,7 @@ class Schema:
                 missing=value["missing"],
                 file_options=dict(value["file_options"]),
                 ids=tuple(value.get("ids", ())),
+                target_unit=value.get("target_unit", ""),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"the description of the data is damaged ({error!r}); load the data again") from None

@@ -36,8 +36,8 @@ def fit_column(
     kind = column.format.kind
     if category or column.is_text:
         form = column.format.pattern if kind == "number" else ""
-        return Column(column.name, tuple(sorted(top_categories(column, rows, most))), "category", form,
-                      column.format.others, indicator)  # fmt: skip
+        names = tuple(sorted(top_categories(column, rows, most)))
+        return Column(column.name, names, "category", form, column.format.others, indicator, unit=column.format.unit)
     if kind == "date":
         parts, origin = _date_parts(column.values[rows])
         return Column(column.name, (), "date", column.format.pattern, column.format.others, indicator, parts, origin)
@@ -47,6 +47,7 @@ def fit_column(
         format=column.format.pattern,
         others=column.format.others,
         indicator=indicator,
+        unit=column.format.unit,
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leanbayes.data._extras import need
+from leanbayes.data._units import SYMBOLS, find_unit, in_unit
 
 Kind = Literal["number", "boolean", "date", "text"]
 
@@ -29,11 +30,12 @@ _PAIRS = (
     "yes/no", "y/n", "true/false", "t/f", "on/off", "ja/nein", "j/n", "wahr/falsch", "oui/non", "vrai/faux", "si/no",
     "sí/no", "sim/não", "da/net", "tak/nie",
 )  # fmt: skip
+# strptime takes the second 60 for the first one of the next minute.
 _TIMES = {
     "%H:%M": r"\d{1,2}:\d{2}",
-    "%H:%M:%S": r"\d{1,2}:\d{2}:\d{2}",
+    "%H:%M:%S": r"\d{1,2}:\d{2}:[0-5]\d",
     "%I:%M %p": r"\d{1,2}:\d{2} ?[AaPp][Mm]",
-    "%I:%M:%S %p": r"\d{1,2}:\d{2}:\d{2} ?[AaPp][Mm]",
+    "%I:%M:%S %p": r"\d{1,2}:\d{2}:[0-5]\d ?[AaPp][Mm]",
 }
 _CLOCK = {"": "", **{f" {clock}": f"[ T]{texts}" for clock, texts in _TIMES.items()}}
 _DAYS = {
@@ -63,8 +65,8 @@ _DATES = {
 # The day that strptime gives to a time without one: the first of January 1900.
 _MIDNIGHT = -2208988800.0
 _OR, _MOST_PATTERNS = " or ", 4
-_WHOLE = r"[+-]?\d+"
-_CURRENCY = "€$£¥%"
+# Programs write whole numbers with one zero where others of the column are missing.
+_WHOLE = r"[+-]?\d+([.,]0)?"
 _MINUS = "\u2212"
 # A column is of numbers where at most one value in twenty is none, and few different ones are not.
 _LEAST_SHARE, _MOST_OTHERS, _LEAST_VALUES = 0.95, 5, 20
@@ -82,8 +84,9 @@ class Format:
         pattern: One of `NUMBERS`, a pattern of strptime or an ISO one (or several of these with " or " between
             them), "yes/no"; empty for plain texts.
         others: Texts that are no numbers or no dates, and count as missing.
-        whole: Whether all numbers are whole and written so.
+        whole: Whether all numbers are whole and written as 1 or 1.0.
         either: Whether days and months may be the other way round.
+        unit: What stands beside all numbers, such as "kg" or "€".
     """
 
     kind: Kind
@@ -91,6 +94,7 @@ class Format:
     others: tuple[str, ...] = ()
     whole: bool = False
     either: bool = False
+    unit: str = ""
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -101,7 +105,7 @@ class Format:
 def find_decimal(columns: list[Any], separator: str | None) -> str | None:
     """The decimal mark that texts of a file can have alone: "." or ",", None where nothing decides it."""
     marks = set()
-    columns = [column.slice(0, _SAMPLE) for column in columns]
+    columns = [_without_unit(column.slice(0, _SAMPLE)) for column in columns]
     for column in columns:
         fits = [name for name in NUMBERS if _all(_matches(column, _number_pattern(name)))]
         decimals = {NUMBERS[name][0] for name in fits}
@@ -134,18 +138,43 @@ def find_format(column: Any, decimal: str | None = None, separator: str | None =
     hits = {name: _matches(column, _number_pattern(name)) for name in names}
     for name in names:
         if _all(hits[name]):
-            return Format("number", name, whole=_all(_matches(column, _WHOLE)))
+            return Format("number", name, whole=_all(_matches(column, _WHOLE)), unit=find_unit(column))
     month_first = decimal != "," and separator != ";"
     found = _find_boolean(column) or _find_date(column, month_first) or _find_dates(column, month_first)
+    found = found or _find_with_unit(column, decimal, separator)
     if found is not None:
         return found
     best = max(names, key=lambda name: _count(hits[name]))
-    if known >= _LEAST_VALUES and _count(hits[best]) >= _LEAST_SHARE * known:
-        compute = need("pyarrow.compute", "tables")
-        others = compute.unique(column.filter(compute.invert(hits[best]))).to_pylist()
-        if len(others) <= _MOST_OTHERS:
-            return Format("number", best, tuple(sorted(others)))
+    stray = column.filter(need("pyarrow.compute", "tables").invert(hits[best])).drop_null()
+    if _are_stray(stray, column):
+        return Format("number", best, tuple(sorted(stray.unique().to_pylist())))
     return Format("text")
+
+
+def _find_with_unit(column: Any, decimal: str | None, separator: str | None) -> Format | None:
+    """Numbers that all have the same unit beside them, but for a few stray texts."""
+    unit = find_unit(column)
+    if not unit or unit in SYMBOLS:
+        return None
+    compute = need("pyarrow.compute", "tables")
+    numbers, _ = in_unit(column, unit)
+    found = find_format(numbers, decimal, separator)
+    stray = column.filter(compute.is_null(numbers)).drop_null()
+    if found.kind != "number" or found.others or (len(stray) and not _are_stray(stray, column)):
+        return None
+    return replace(found, unit=unit, others=tuple(sorted(stray.unique().to_pylist())))
+
+
+def _are_stray(texts: Any, column: Any) -> bool:
+    """Whether texts of a column that are something else may count as missing: few of many, and few different ones."""
+    known = len(column) - column.null_count
+    few = len(texts) <= (1 - _LEAST_SHARE) * known and len(texts.unique()) <= _MOST_OTHERS
+    return few and known >= _LEAST_VALUES
+
+
+def _without_unit(column: Any) -> Any:
+    unit = find_unit(column)
+    return in_unit(column, unit)[0] if unit else column
 
 
 def read_as(column: Any, form: Format) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -162,8 +191,9 @@ def read_as(column: Any, form: Format) -> tuple[NDArray[np.float64], NDArray[np.
     if form.others:
         column = compute.if_else(compute.is_in(column, value_set=arrow.array(form.others)), None, column)
     if form.kind == "number":
-        good = _matches(column, _number_pattern(form.pattern))
-        values = _numbers(compute.if_else(good, column, None), form.pattern)
+        numbers, factor = in_unit(column, form.unit) if form.unit else (column, arrow.scalar(1.0))
+        good = _matches(numbers, _number_pattern(form.pattern))
+        values = compute.multiply(_numbers(compute.if_else(good, numbers, None), form.pattern), factor)
     elif form.kind == "boolean":
         yes, no = form.pattern.split("/")
         lower = compute.utf8_lower(column)
@@ -200,9 +230,9 @@ def _number_pattern(name: str) -> str:
     thousands = "[ \u00a0\u202f]" if NUMBERS[name][1] == " " else "['’]" if NUMBERS[name][1] == "'" else thousands
     digits = rf"(\d{{1,3}}({thousands}\d{{3}})+|\d+)" if thousands else r"\d+"
     number = rf"({digits}({decimal}\d*)?|{decimal}\d+)([eE][+-]?\d+)?"
-    in_brackets = rf"|\([{_CURRENCY}]?\s?{number}\s?[{_CURRENCY}]?\)"  # as accountants write what is below zero
+    in_brackets = rf"|\([{SYMBOLS}]?\s?{number}\s?[{SYMBOLS}]?\)"  # as accountants write what is below zero
     words = "|[+-]?(inf|Inf|INF|infinity|Infinity)" if name == "1234.5" else ""
-    return rf"[{_CURRENCY}]?\s?[+\-{_MINUS}]?[{_CURRENCY}]?{number}\s?[{_CURRENCY}]?{in_brackets}{words}"
+    return rf"[{SYMBOLS}]?\s?[+\-{_MINUS}]?[{SYMBOLS}]?{number}\s?[{SYMBOLS}]?{in_brackets}{words}"
 
 
 def _numbers(column: Any, name: str) -> Any:
@@ -309,6 +339,7 @@ def _seconds(column: Any, pattern: str) -> Any:
         parts = {p: compute.if_else(_matches(column, _DATES[p]), column, None) for p in pattern.split(_OR)}
         return compute.coalesce(*(_seconds(part, p) for p, part in parts.items()))
     if pattern not in (ISO, ISO_ZONE):
+        column = compute.if_else(_matches(column, _DATES[pattern]), column, None)
         clock = any(hour in pattern for hour in ("%H", "%I")) and "%b" not in pattern.lower()
         texts = compute.replace_substring_regex(column, r"(\d)T(\d)", r"\1 \2") if clock else column
         stamps = _real(texts, compute.strptime(texts, format=pattern, unit="s", error_is_null=True), pattern)

@@ -117,9 +117,17 @@ def _from_arrays(path: Path, schema: Schema) -> NewRows:
     if "x" not in arrays:
         raise ValueError(f"{path.name} lacks the array 'x'; it holds {', '.join(arrays) or 'nothing'}")
     y = arrays.get("y")
-    if y is not None:
+    if y is not None and y.dtype.kind == "U":
+        y = np.array([_number_of(text, schema, path) for text in y.ravel().tolist()])
+    elif y is not None:
         y = y.astype(np.float64 if schema.task == "regression" else np.int64)
     return NewRows(inputs_of(arrays["x"], schema.inputs, path.name), None if y is None else torch.from_numpy(y))
+
+
+def _number_of(text: str, schema: Schema, path: Path) -> int:
+    if text not in schema.class_names:
+        raise ValueError(f"y of {path.name} holds {text!r}, which training did not have")
+    return schema.class_names.index(text)
 
 
 def _from_table(path: Path, schema: Schema, targets: str, keep: Sequence[str]) -> NewRows:
@@ -135,9 +143,10 @@ def _from_table(path: Path, schema: Schema, targets: str, keep: Sequence[str]) -
             f"the first line of {path.name} holds numbers where names of columns should stand; add a line of names"
         ) from None
     if missing := [code.name for code in schema.columns if code.name not in cells.columns]:
-        raise ValueError(
-            f"{path.name} lacks the columns {', '.join(map(repr, missing))}, which the network was trained on"
-        )
+        there = [name for name in cells.columns if name not in {code.name for code in schema.columns}]
+        hint = f"; its others are {listed(list(map(repr, there)))}" if there else ""
+        lacks = f"{path.name} lacks the columns {listed(list(map(repr, missing)))}"
+        raise ValueError(f"{lacks}, which the network was trained on{hint}")
     if absent := [name for name in keep if name not in cells.columns]:
         raise ValueError(f"{path.name} has no column {absent[0]!r} to keep; it has {listed(list(cells.columns))}")
     columns = [read_stored(cells, code) for code in schema.columns]
@@ -164,7 +173,10 @@ def _problems(columns: Sequence[RawColumn], schema: Schema, path: Path) -> list[
             assert column.wrong is not None
             row = int(column.wrong.argmax()) + 1
             text = "text" if code.kind == "number" else "no date"
-            found.append(Problem(f"column {name!r} of {path.name} holds {text} ({short(wrong[0])} in row {row})"))
+            wanted = f" where training had numbers in {code.unit}" if code.unit else ""
+            found.append(
+                Problem(f"column {name!r} of {path.name} holds {text} ({short(wrong[0])} in row {row}){wanted}")
+            )
         elif schema.missing not in ("mean", "impute") and column.missing.any():
             count = int(column.missing.sum())
             text = f"column {name!r} of {path.name} misses {count} values, and the network was trained without any"
@@ -177,7 +189,7 @@ def _problems(columns: Sequence[RawColumn], schema: Schema, path: Path) -> list[
 def _notes(columns: Sequence[RawColumn], schema: Schema, path: Path) -> tuple[list[str], dict[str, int]]:
     """Sentences about what training did not have, and how many values of each column are in no category."""
     counts: dict[str, int] = {}
-    strange, filled = [], []
+    strange, filled, bare, odd = [], [], [], []
     for column, code in zip(columns, schema.columns):
         others = unseen(column, code) + (wrong_values(column) if code.kind == "boolean" else [])
         if others:
@@ -185,6 +197,10 @@ def _notes(columns: Sequence[RawColumn], schema: Schema, path: Path) -> tuple[li
             examples = [short(value) for value, _ in Counter(others).most_common(3)]
             strange.append(f"{len(others)} in {code.name!r} ({listed(examples)})")
         gaps = int(column.missing.sum()) - (0 if column.wrong is None else int(column.wrong.sum()))
+        if code.unit and not column.format.unit and column.format.kind == "number":
+            bare.append(f"{code.name!r} ({code.unit})")
+        elif column.format.unit and not code.unit and code.kind == "number":
+            odd.append(f"{code.name!r} ({column.format.unit})")
         if gaps:
             unknown = "" if code.indicator or schema.missing == "mean" else ", of which training had none"
             filled.append(f"{gaps} in {code.name!r}{unknown}")
@@ -193,6 +209,10 @@ def _notes(columns: Sequence[RawColumn], schema: Schema, path: Path) -> tuple[li
         notes.append(f"values of {path.name} that are in no category of training: {listed(strange)}")
     if filled:
         notes.append(f"missing values of {path.name} were filled as in training: {listed(filled)}")
+    if bare:
+        notes.append(f"numbers of {path.name} without a unit were taken to be in that of training: {listed(bare)}")
+    if odd:
+        notes.append(f"numbers of {path.name} have a unit where those of training had none: {listed(odd)}")
     return notes, counts
 
 
@@ -201,7 +221,8 @@ def _with_targets(found: NewRows, cells: Cells, schema: Schema, path: Path, targ
     if schema.target is None or schema.target not in cells.columns:
         return found
     # As texts, classes are compared by their names.
-    code = Column(schema.target, format="1234.5") if schema.task == "regression" or _are_numbers(schema) else None
+    numbers = schema.task == "regression" or _are_numbers(schema)
+    code = Column(schema.target, format="1234.5", unit=schema.target_unit) if numbers else None
     column = read_stored(cells, code or Column(schema.target, kind="category"))
     known = ~column.missing
     if wrong := wrong_values(column):

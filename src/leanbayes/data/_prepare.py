@@ -15,7 +15,10 @@ from leanbayes.data._encode import MAX_CATEGORIES, fit_column, infinite_row, lis
 from leanbayes.data._formats import Format
 from leanbayes.data._roles import LEAST_COVERED, is_free_text, is_id, most_categories
 from leanbayes.data._table_errors import Problem, TableError
+from leanbayes.data._units import mixed_symbols
 
+# Why columns are left out whose texts are sentences.
+FREE_TEXT = "another text in most rows"
 # Up to so many texts, one that occurs once is a category, too.
 _FEW_CATEGORIES = 20
 
@@ -32,7 +35,7 @@ def screen(features: list[RawColumn], chosen: set[str]) -> tuple[list[RawColumn]
             ids.append(column.name)
             left[column.name] = "names or counts the rows; predictions keep it"
         elif is_free_text(column):
-            left[column.name] = "another text in most rows"
+            left[column.name] = FREE_TEXT
         else:
             used.append(column)
     return used, ids, left
@@ -153,6 +156,8 @@ def fit_columns(
             details.append(f"{name!r} (the {len(code.categories)} most frequent of {count})")
         if code.kind == "date" and (remarks := _on_dates(column.format)):
             details.append(f"{name!r} ({remarks})")
+        if code.kind == "number" and (symbols := written_alike(column)):
+            details.append(f"{name!r} (some values with {' or '.join(symbols)}, all read alike)")
         if code.others:
             details.append(f"{name!r} ({listed([short(text) for text in code.others])} counted as missing)")
         used.append(column)
@@ -161,6 +166,12 @@ def fit_columns(
     if details:
         notes.append(f"in detail: {listed(details)}")
     return used, fitted
+
+
+def written_alike(column: RawColumn) -> list[str]:
+    """Symbols that some numbers of a column have and others do not, though they were read alike."""
+    is_written = column.cells is not None and not column.is_text and column.format.kind == "number"
+    return mixed_symbols(column.cells) if is_written and not column.format.unit else []
 
 
 def _on_dates(form: Format) -> str:
@@ -195,4 +206,5 @@ def _kinds(fitted: Sequence[Column]) -> list[str]:
     names = {title: [repr(code.name) for code in fitted if code.kind == kind] for kind, title in titles.items()}
     commas = [repr(code.name) for code in fitted if code.source == "number" and code.format.endswith(",5")]
     names["numbers with a decimal comma"] = commas
+    names["numbers with a unit"] = [f"{code.name!r} ({code.unit})" for code in fitted if code.unit]
     return [f"{title}: {listed(there)}" for title, there in names.items() if there]

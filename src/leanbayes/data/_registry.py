@@ -20,8 +20,8 @@ _NAMED: dict[str, Reader] = {}
 _FILES: dict[str, Reader] = {}
 _FOLDERS: list[tuple[Callable[[Path], bool], Reader]] = []
 _FAMILIES: dict[str, Reader] = {}
+_SHEETS, _ARRAYS = (".xlsx", ".xls", ".ods"), (".npy", ".pt", ".pth", ".pkl", ".mat", ".h5", ".hdf5")
 # Options of readers that decide how examples are read, not which.
-_SHEETS = (".xlsx", ".xls", ".ods")
 _ONLY_HOW = ("download", "lazy", "workers")
 
 
@@ -117,6 +117,7 @@ def load(data: PathLike, root: PathLike | None = None, **options: Any) -> Datase
         )
     if reader is None:
         hint = "; save the sheet as CSV" if path.suffix.lower() in _SHEETS else ""
+        hint = "; save arrays x and y with numpy.savez" if path.suffix.lower() in _ARRAYS else hint
         raise ValueError(f"{name} is of no known format; files are read that end in {', '.join(_FILES)}{hint}")
     return _call(name, reader, (path,), options, where=path)
 

@@ -38,6 +38,11 @@ def unknown_columns(names: Sequence[str], columns: Sequence[RawColumn], source: 
 def unknown_target(name: str, columns: Sequence[RawColumn], source: str) -> list[Problem]:
     """A problem where no column has the name of the target; the one that was meant solves it."""
     found = unknown_columns([name], columns, source)
+    known = {column.name for column in columns}
+    if found and {part.strip() for part in name.split(",")} <= known:
+        return [
+            Problem(f"{name!r} names several columns of {source}, and a model predicts one of them; train one for each")
+        ]
     near = difflib.get_close_matches(name, [column.name for column in columns], n=1)
     return [replace(problem, fixes={"target": near[0]}) if near else problem for problem in found]
 

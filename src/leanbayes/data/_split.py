@@ -57,6 +57,17 @@ def hold_out(
     return np.sort(order[count:]), np.sort(order[:count])
 
 
+def hold_out_last(rows: int, share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Divide ``range(rows)`` in two, of which the second has the last ones.
+
+    Example:
+        >>> [part.tolist() for part in hold_out_last(5, 0.4)]
+        [[0, 1, 2], [3, 4]]
+    """
+    kept = rows - held_count(rows, share)
+    return np.arange(kept), np.arange(kept, rows)
+
+
 def _place_in_class(labels: NDArray[np.integer]) -> NDArray[np.float64]:
     """Where in its class each example stands, from 0 to 1: sorting by it mixes the classes evenly."""
     by_class = np.argsort(labels, kind="stable")

@@ -31,7 +31,7 @@ def read_arrays(
     """Arrays ``x`` and ``y``, or ``x_train``, ``y_train``, ``x_test``, ``y_test`` and perhaps ``x_valid``, ``y_valid``.
 
     Inputs of two axes are a table, of three axes of bytes grey images, of three axes of floats time series, of four
-    axes images (channels first or last). Whole numbers in ``y`` are classes, real numbers a regression.
+    axes images (channels first or last). Whole numbers and texts in ``y`` are classes, real numbers a regression.
 
     Args:
         path: The file.
@@ -54,7 +54,8 @@ def read_arrays(
         )
     train = {key: arrays[key] for key in needed}
     inputs = _kind(train[needed[0]], path)
-    whole = train[needed[1]].dtype.kind in "iub"
+    written = _replace_texts(arrays, [f"y{name}" for name in names]) if train[needed[1]].dtype.kind == "U" else []
+    whole = arrays[needed[1]].dtype.kind in "iub"
     task = task or ("classification" if whole else "regression")
     parts = [_part(arrays, name, inputs, task, path) for name in names]
     assert parts[0] is not None
@@ -69,7 +70,7 @@ def read_arrays(
         test_share=test,
         seed=seed,
         normalise=normalise,
-        class_names=[] if task == "regression" else _class_names(parts[0].y, task, classes),
+        class_names=[] if task == "regression" else written or _class_names(parts[0].y, task, classes),
     )
 
 
@@ -105,7 +106,10 @@ def _part(arrays: dict[str, NDArray[Any]], name: str, inputs: Inputs, task: Task
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim != 1 or len(x) != len(y):
-        raise ValueError(f"y{name} of {path.name} must hold one target for each of the {len(x)} inputs, not {y.shape}")
+        hint = "; a model predicts one target" if y.ndim == 2 and len(x) == len(y) else ""
+        raise ValueError(
+            f"y{name} of {path.name} must hold one target for each of the {len(x)} inputs, not {y.shape}{hint}"
+        )
     if task == "regression":
         targets = y.astype(np.float64)
     elif (y != np.round(y)).any():
@@ -113,6 +117,14 @@ def _part(arrays: dict[str, NDArray[Any]], name: str, inputs: Inputs, task: Task
     else:
         targets = y.astype(np.int64)
     return Part(inputs_of(x, inputs, path.name), torch.from_numpy(targets))
+
+
+def _replace_texts(arrays: dict[str, NDArray[Any]], keys: list[str]) -> list[str]:
+    """Names of the classes, ascending, by whose numbers targets of text are replaced."""
+    there = [key for key in keys if key in arrays]
+    names = np.unique(np.concatenate([arrays[key].ravel() for key in there]))
+    arrays.update({key: np.searchsorted(names, arrays[key]) for key in there})
+    return names.tolist()
 
 
 def _class_names(labels: Tensor, task: Task, classes: int | None) -> list[str]:

@@ -18,10 +18,20 @@ from leanbayes.data._columns import RawColumn, infer_columns, number_text
 from leanbayes.data._dataset import Dataset, Part, Task
 from leanbayes.data._encode import encode_columns, listed, short
 from leanbayes.data._leaks import on_leaks
-from leanbayes.data._prepare import fit_columns, gaps, handle_missing, infinite, screen, unusable
+from leanbayes.data._order import find_order, on_order
+from leanbayes.data._prepare import (
+    FREE_TEXT,
+    fit_columns,
+    gaps,
+    handle_missing,
+    infinite,
+    screen,
+    unusable,
+    written_alike,
+)
 from leanbayes.data._registry import register_file
 from leanbayes.data._roles import choose_target, is_free_text, unknown_columns, unknown_target
-from leanbayes.data._split import TEST_STREAM, VALID_STREAM, hold_out
+from leanbayes.data._split import TEST_STREAM, VALID_STREAM, hold_out, hold_out_last
 from leanbayes.data._table_errors import Problem, TableError, raise_all
 
 # Whole numbers of at most so many values are classes, unless `task` says otherwise.
@@ -43,6 +53,7 @@ def read_table(
     separator: str | None = None,
     header: bool = True,
     na: Sequence[str] = (),
+    order_by: str | None = None,
     valid: float = 0.1,
     test: float = 0.2,
     seed: int = 0,
@@ -71,6 +82,8 @@ def read_table(
         separator: Between the cells of a CSV file; found in its first lines when None.
         header: Whether the first line of a CSV file has the names.
         na: Texts that stand for a missing value, besides the usual ones.
+        order_by: A column of dates or numbers by which rows are sorted: the last ones are the test part, those before
+            them the validation part. None draws both among all rows.
         valid: Share or number of training rows for validation.
         test: Share or number of all rows for test.
         seed: Of these choices.
@@ -84,36 +97,60 @@ def read_table(
         check_choice("task", task, _TASKS)
     if any(isinstance(names, str) for names in (categories, numbers, drop, na)):
         raise TypeError("categories, numbers, drop and na are lists of texts, not one text")
+    if target is not None and not isinstance(target, str):
+        raise TypeError(f"target is the name of one column, not {target!r}; train one model for each")
     file_options = {"separator": separator, "header": header, "na": list(na)}
     cells = read_cells(path, **file_options)
     notes = list(cells.notes)
     columns = _without_empty_rows(infer_columns(cells), notes)
     given = {"drop": [column.name for column in columns if column.name in drop], "na": na}
-    goal, features, problems = _divide(columns, target, categories, numbers, drop, path, notes)
+    goal, features, problems = _divide(
+        columns, target, categories, numbers, drop, [] if order_by is None else [order_by], path, notes
+    )
     chosen = {*categories, *numbers}
     features, ids, left = screen(features, chosen)
+    order, wrong = (None, []) if order_by is None else find_order(columns, order_by, path.name)
+    problems += wrong
     problems += unusable(features, categories, numbers, path)
     if missing == "error":
         problems += gaps([*([] if goal is None else [goal]), *features], path)
     if goal is None:
         raise_all(problems, path.name, given)
     assert goal is not None
+    in_file = features
+    if order is not None:
+        goal, features = goal.take(order), [column.take(order) for column in features]
     goal, features = handle_missing(goal, features, missing, path, notes)
     y, names, task = _targets(goal, task, path, problems, notes)
     raise_all(problems, path.name, given)
-    labels = None if task == "regression" else y
+    if goal.format.unit:
+        notes.append(f"the target {goal.name!r} is in {goal.format.unit}")
+    elif symbols := written_alike(goal):
+        notes.append(f"the target {goal.name!r} has some values with {' or '.join(symbols)}, all read alike")
     # Everything is fitted on the training rows, so the parts are chosen before there are inputs.
-    rest, test_rows = hold_out(len(y), test, seed, stream=TEST_STREAM, labels=labels)
-    kept, held = hold_out(len(rest), valid, seed, stream=VALID_STREAM, labels=None if labels is None else labels[rest])
-    train_rows, valid_rows = rest[kept], rest[held]
+    if order is not None:
+        rest, test_rows = hold_out_last(len(y), test)
+        train_rows, valid_rows = hold_out_last(len(rest), valid)
+        notes.append(f"in the order of {order_by!r}: the last rows are for testing, those before them for validation")
+    else:
+        labels = None if task == "regression" else y
+        rest, test_rows = hold_out(len(y), test, seed, stream=TEST_STREAM, labels=labels)
+        kept, held = hold_out(
+            len(rest), valid, seed, stream=VALID_STREAM, labels=None if labels is None else labels[rest]
+        )
+        train_rows, valid_rows = rest[kept], rest[held]
+        notes += on_order(in_file)
     used, fitted = fit_columns(features, train_rows, set(categories), chosen, missing == "impute", left, notes)
     if left:
         notes.append(f"left out: {listed([f'{name!r} ({why})' for name, why in left.items()])}")
     if not used:
         reason = f" ({notes[-1]})" if left else ""
+        advice = "name those to use all the same as numbers or categories"
+        if set(left.values()) == {FREE_TEXT}:
+            advice = "turn texts into numbers first, such as sentence embeddings"
         raise TableError(
             f"{path.name} has no column besides the target {goal.name!r} that a network could learn from{reason}; "
-            "name those to use all the same as numbers or categories"
+            f"{advice}"
         )
     notes += on_leaks(goal.name, y, used, train_rows)
     x = torch.from_numpy(encode_columns(used, fitted, len(y)))
@@ -134,6 +171,7 @@ def read_table(
         missing=missing,
         file_options=file_options,
         ids=ids,
+        target_unit=goal.format.unit,
         notes=notes,
     )
 
@@ -153,6 +191,7 @@ def _divide(
     categories: Sequence[str],
     numbers: Sequence[str],
     drop: Sequence[str],
+    order: Sequence[str],
     path: Path,
     notes: list[str],
 ) -> tuple[RawColumn | None, list[RawColumn], list[Problem]]:
@@ -165,7 +204,7 @@ def _divide(
     problems = [] if target is None else unknown_target(target, columns, source)
     if problems:
         target = problems[0].fixes.get("target", target)  # for what else is wrong with it
-    problems += unknown_columns([*categories, *numbers, *drop], columns, source)
+    problems += unknown_columns([*categories, *numbers, *drop, *order], columns, source)
     both = sorted({*categories, *numbers} & {*drop} | {*categories} & {*numbers})
     if both:
         text = f"column {both[0]!r} of {source} is named in more than one of categories, numbers and drop"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -48,7 +48,7 @@ class BayesEstimator(BaseEstimator):
         self,
         method: str | Method | Mapping[Any, Method | None] | None,
         *,
-        hidden: Sequence[int],
+        hidden: int | Sequence[int],
         module: Callable[[int, int], nn.Module] | None,
         epochs: int | Literal["auto"],
         batch_size: int | Literal["auto"],
@@ -193,13 +193,23 @@ class BayesEstimator(BaseEstimator):
         return bayesianize(network, self.method), weight
 
     def _network(self, outputs: int, rows: int) -> nn.Module:
-        features, hidden = self.n_features_in_, [_plain(units) for units in self.hidden]
+        features, hidden = self.n_features_in_, self._layers()
         if self.module is not None:
             return self.module(features, outputs)
         schema = Schema("regression", "table", (features,))
         if not hidden:
             return MLP(features, hidden, outputs)
         return build_network(schema, hidden=hidden, outputs=outputs, rows=rows)
+
+    def _layers(self) -> list[int]:
+        """Units of each hidden layer; a number stands for one layer."""
+        given = _plain(self.hidden)
+        layers = [_plain(units) for units in (given if isinstance(given, Iterable) else [given])]
+        if not all(isinstance(units, int) and not isinstance(units, bool) and units > 0 for units in layers):
+            raise ValueError(
+                f"{type(self).__name__}(hidden=...) takes the units of each layer, such as (128, 128), not {given!r}"
+            )
+        return layers
 
     def _report(self, record: dict[str, float], epochs: int) -> None:
         if self.verbose:

@@ -29,7 +29,8 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
         method: A method's name as `leanbayes compare` has it, such as "rank1" (with its KL weight, which `kl_weight`
             multiplies), any method of leanbayes, or an ordered mapping of rules to methods; None is "batch-ensemble",
             of 16 members.
-        hidden: Units of the hidden layers of a `leanbayes.models.TabularMLP`; none give a linear model.
+        hidden: Units of the hidden layers of a `leanbayes.models.TabularMLP`, or of the only one; none give a linear
+            model.
         module: Builds another network: ``(in_features, outputs) -> nn.Module``; `hidden` is then not used.
         epochs: Passes through the distinct training examples, at most; "auto" chooses by their number.
         batch_size: Distinct examples per step; "auto" takes 32 to 256, by their number.
@@ -79,7 +80,7 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
         self,
         method: str | Method | Mapping[Any, Method | None] | None = None,
         *,
-        hidden: Sequence[int] = (128, 128),
+        hidden: int | Sequence[int] = (128, 128),
         module: Callable[[int, int], nn.Module] | None = None,
         epochs: int | Literal["auto"] = "auto",
         batch_size: int | Literal["auto"] = "auto",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from leanbayes.report.evidence import Evidence, Judgement, read_evidence
+from leanbayes.report.evidence import Evidence, Judgement, fpr_at_chance, read_evidence
 from leanbayes.report.measures import Measure, canonical, measure
 from leanbayes.report.values import mapping, number, numbers, sequence, text
 
@@ -94,6 +94,7 @@ class Entry:
         measures: Everything that goes in the table, costs included, by name.
         corrupted: Metrics by severity.
         ood_name: The data set from outside.
+        fpr95_range: Where most resamples of the examples have the share of false alarms.
         entropy: Entropies inside and outside.
         reliability: The bins that hold examples.
         calibration: Coverage of prediction intervals by level.
@@ -110,6 +111,7 @@ class Entry:
     measures: dict[str, Spread] = field(default_factory=dict)
     corrupted: dict[int, dict[str, Spread]] = field(default_factory=dict)
     ood_name: str = ""
+    fpr95_range: tuple[float, float] | None = None
     entropy: Histogram | None = None
     reliability: tuple[Bin, ...] = ()
     calibration: Calibration | None = None
@@ -177,6 +179,8 @@ class Comparison:
     def chance(self, entry: Entry, key: str) -> str | None:
         """What to call a figure that is not clearly better than a guess."""
         mean = entry.mean(key)
+        if key == "fpr95" and mean is not None:
+            return fpr_at_chance(mean, entry.fpr95_range)
         return None if mean is None else self.evidence.chance(self.measure(key), mean, entry.name)
 
 
@@ -261,6 +265,7 @@ def _entry(index: int, raw: Mapping[str, Any]) -> Entry:
         measures=_measures(raw, ood),
         corrupted=_corrupted(raw.get("corrupted")),
         ood_name=text(ood.get("name")),
+        fpr95_range=_range(ood),
         entropy=_histogram(mapping(raw.get("entropy"))),
         reliability=_bins(mapping(raw.get("reliability"))),
         calibration=_calibration(mapping(raw.get("calibration"))),
@@ -287,6 +292,11 @@ def _measures(raw: Mapping[str, Any], ood: Mapping[str, Any]) -> dict[str, Sprea
         "predict_ms": raw.get("predict_ms_per_example"),
     }
     return _spreads(values)
+
+
+def _range(ood: Mapping[str, Any]) -> tuple[float, float] | None:
+    low, high = (_spread(ood.get(key)) for key in ("fpr95_low", "fpr95_high"))
+    return None if low is None or high is None else (low.mean, high.mean)
 
 
 def _corrupted(raw: Any) -> dict[int, dict[str, Spread]]:

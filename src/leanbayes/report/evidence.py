@@ -13,7 +13,7 @@ from leanbayes.report.values import mapping, number, sequence, text
 Judgement = Literal["better", "worse", "tie"]
 LEVEL = 0.05
 # Of a score that sees no difference between two sets: half of all pairs in order, and as many alarms as hits.
-_BLIND = {"auroc": 0.5, "fpr95": 0.95}
+_BLIND, _BLIND_ALARMS = {"auroc": 0.5}, 0.95
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,18 @@ class Evidence:
         if key != "auroc" or not inside or not outside:
             return 0.0
         return NormalDist().inv_cdf(1 - LEVEL / 2) * ((inside + outside + 1) / (12 * inside * outside)) ** 0.5
+
+
+def fpr_at_chance(mean: float, between: tuple[float, float] | None) -> Literal["at chance"] | None:
+    """Whether so many false alarms are not clearly fewer than a guess gives.
+
+    A guess by lot gives 95%, one that calls all examples strange 100%, so that nothing is worse.
+
+    Args:
+        mean: The share.
+        between: Where it lies in most resamples of the examples, None where that is not known.
+    """
+    return "at chance" if (between[1] if between else mean) >= _BLIND_ALARMS else None
 
 
 def read_evidence(raw: Mapping[str, Any]) -> Evidence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -57,6 +58,15 @@ class Measure:
         if abs(value) >= 1000:
             return f"{value / 1000:.4g}k" if abs(value) < 1e6 else f"{value / 1e6:.4g}M"
         return f"{value:.4g}"
+
+    def possible(self, values: Iterable[float]) -> list[float]:
+        """Those values that it can have: no share is beyond 0 and 100%.
+
+        Example:
+            >>> measure("accuracy").possible([0.9, 1.0, 1.1]), measure("nll").possible([0.9, 1.0, 1.1])
+            ([0.9, 1.0], [0.9, 1.0, 1.1])
+        """
+        return [value for value in values if self.style != "percent" or 0 <= value <= 1]
 
     @property
     def direction(self) -> str:

@@ -107,7 +107,7 @@ def _draw(
             xs,
             ys,
             x_ticks=xs.ticks(6 if width > 400 else 3),
-            y_ticks=ys.ticks(6),
+            y_ticks=y.possible(ys.ticks(6)),
             x_write=x.write_tick,
             y_write=y.write_tick,
             x_title=_axis_title(x) + (", logarithmic" if xs.log and width > 400 else ""),

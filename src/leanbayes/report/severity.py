@@ -90,7 +90,7 @@ def _draw(curves: Curves, measure: Measure, width: float, height: float, title: 
             x,
             y,
             x_ticks=severities,
-            y_ticks=y.ticks(6),
+            y_ticks=measure.possible(y.ticks(6)),
             x_write=lambda value: "clean" if value == 0 else f"{value:g}",
             y_write=measure.write_tick,
             x_title="Corruption severity",

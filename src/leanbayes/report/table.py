@@ -70,6 +70,8 @@ def _hint(comparison: Comparison) -> str:
         )
     if "ood" in counts and comparison.having("auroc"):
         parts.append(f"OOD columns compare the test examples with {counts['ood']:,} unfamiliar inputs.")
+    if comparison.seeds == 1 and any(entry.fpr95_range for entry in comparison.done):
+        parts.append("The small range below FPR95 holds 95% of its values when these examples are resampled.")
     parts.append(
         f"Means over {comparison.seeds} seeds, ± the standard deviation."
         if comparison.seeds > 1
@@ -135,6 +137,9 @@ def _below(entry: Entry, measure: Measure) -> Markup | None:
     std, overhead = entry.measures[measure.key].std, entry.mean("overhead")
     if measure.key == "parameters" and overhead is not None:
         return tag("span", f"{overhead:.2f}×", hidden(" the plain network's"), class_="std")
+    if measure.key == "fpr95" and std is None and entry.fpr95_range is not None:
+        low, high = (f"{100 * end:.0f}" for end in entry.fpr95_range)
+        return tag("span", f"{low}–{high}%", class_="std")
     return tag("span", f"± {_std(measure, std)}", class_="std") if std is not None else None
 
 

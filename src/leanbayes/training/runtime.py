@@ -101,6 +101,9 @@ class Runtime(ABC):
 
     def load_states(self, optimizer: Optimizer | None, elbo: dict[str, Any], optimizer_state: dict[str, Any]) -> None:
         """The inverse of `states`; without an optimiser the objective's state alone."""
+        # A plain network's weights would load into one that was converted, and into each member of an ensemble.
+        if other := elbo.keys() ^ self.elbo.state_dict().keys():
+            raise ValueError(f"only one of them has {min(other)}")
         self.elbo.load_state_dict(elbo)
         if optimizer is not None:
             # How steps are computed belongs to this run and its device, not to the one that wrote the checkpoint.
