@@ -8,6 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import leanbayes as lb
+from leanbayes._inputs import check_no_nan
 
 
 def net():
@@ -242,6 +243,17 @@ def test_bad_inputs_are_one_clear_error():
         lb.predict(model, DataLoader(TensorDataset(X[:0]), batch_size=4))
     with pytest.raises(ValueError, match="rows of a batch alike"):
         lb.predict(nn.Sequential(nn.Linear(4, 3), nn.Flatten(0)), X)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_nan_is_found_among_infinities_which_are_not_taken_for_one(dtype):
+    """Their sum is NaN as well, or infinite where the values are merely large."""
+    x = torch.full((4, 5), torch.finfo(dtype).max, dtype=dtype)
+    x[1, 2], x[2, 3] = float("inf"), -float("inf")
+    check_no_nan(x)
+    x[3, 0] = float("nan")
+    with pytest.raises(ValueError, match="NaN in 1 of 4 rows"):
+        check_no_nan(x)
 
 
 @pytest.mark.parametrize("method", [lb.MeanField(estimator="weight"), lb.KTied(estimator="weight"), lb.Rank1()])
