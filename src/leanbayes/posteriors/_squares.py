@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from leanbayes.kernels._autograd import reverse_mode_alone
+from leanbayes.posteriors._blocks import sum_in_blocks
 
 
 def sum_of_squares(x: Tensor) -> Tensor:
@@ -22,7 +23,7 @@ class _SumOfSquares(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
-        return x.square().sum()
+        return sum_in_blocks(torch.square, x)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
