@@ -8,11 +8,25 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import leanbayes as lb
+from leanbayes._inputs import check_no_nan
 
 
 def net():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+
+
+class FirstOutput(nn.Module):
+    """A layer that may give more than one output, or want its input three times, as one of one input and output."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+        self.inputs = 3 if isinstance(layer, nn.MultiheadAttention) else 1
+
+    def forward(self, x):
+        y = self.layer(*[x] * self.inputs)
+        return y[0] if isinstance(y, tuple) else y
 
 
 X = torch.randn(10, 4, generator=torch.Generator().manual_seed(2))
@@ -244,6 +258,17 @@ def test_bad_inputs_are_one_clear_error():
         lb.predict(nn.Sequential(nn.Linear(4, 3), nn.Flatten(0)), X)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_nan_is_found_among_infinities_which_are_not_taken_for_one(dtype):
+    """Their sum is NaN as well, or infinite where the values are merely large."""
+    x = torch.full((4, 5), torch.finfo(dtype).max, dtype=dtype)
+    x[1, 2], x[2, 3] = float("inf"), -float("inf")
+    check_no_nan(x)
+    x[3, 0] = float("nan")
+    with pytest.raises(ValueError, match="NaN in 1 of 4 rows"):
+        check_no_nan(x)
+
+
 @pytest.mark.parametrize("method", [lb.MeanField(estimator="weight"), lb.KTied(estimator="weight"), lb.Rank1()])
 def test_scales_kept_for_a_prediction_are_those_of_the_moment(method):
     # Computed once per prediction: samples must be those of single passes, and scales not outlive a change.
@@ -254,7 +279,8 @@ def test_scales_kept_for_a_prediction_are_those_of_the_moment(method):
         torch.manual_seed(1)
         together = lb.predict(model, x, 8, chunk=4).outputs
         torch.manual_seed(1)
-        with lb.sampling(n=4, component="all"), torch.no_grad():
+        # As in a prediction, factors serve all rows of a sample.
+        with lb.sampling(n=4, component="all", joint=True), torch.no_grad():
             apart = torch.cat([lb.split(model(lb.fold(x, 4)), 4) for _ in range(2)])
         torch.testing.assert_close(together, apart)
         with torch.no_grad():
@@ -263,13 +289,27 @@ def test_scales_kept_for_a_prediction_are_those_of_the_moment(method):
                     parameter.add_(0.5)
 
 
-def test_rows_of_a_prediction_share_a_weight_where_that_is_quicker_than_flipout():
+@pytest.mark.parametrize(
+    ("network", "method", "estimator"),
+    [
+        (lambda: nn.Conv1d(3, 2, 2), lb.MeanField(estimator="flipout", init_std=0.4), "flipout"),
+        (lambda: nn.Conv1d(3, 2, 2), lb.Rank1(init_std=0.4), "rank1"),
+        (lambda: nn.Conv1d(3, 2, 2), lb.Rank1(init_std=0.4, form="additive"), "rank1"),
+        (lambda: nn.Conv1d(3, 2, 2), lb.MCDropout(0.3), "rank1"),
+        (lambda: nn.Sequential(nn.Conv1d(3, 2, 2), nn.Dropout(0.3)), lb.MCDropout(None), "rank1"),
+        (lambda: nn.MultiheadAttention(5, 1, batch_first=True), lb.Rank1(init_std=0.4), "rank1"),
+        (lambda: nn.LSTM(5, 2, batch_first=True), lb.Rank1(init_std=0.4, estimator="rank1"), "rank1"),
+        (lambda: nn.GRU(5, 2, batch_first=True), lb.MCDropout(0.3), "rank1"),
+    ],
+    ids=["flipout", "rank1", "additive", "mc-dropout", "own-dropout", "attention", "lstm", "gru"],
+)
+def test_rows_of_a_prediction_share_their_draws_where_that_is_quicker(network, method, estimator):
     torch.manual_seed(0)
-    model = lb.bayesianize(nn.Conv1d(3, 2, 2), lb.MeanField(estimator="flipout", init_std=0.4))
+    model = lb.bayesianize(FirstOutput(network()), method)
     x = torch.randn(1, 3, 5).expand(6, 3, 5)
     outputs = lb.predict(model, x, 4000, seed=0).outputs
     torch.testing.assert_close(outputs, outputs[:, :1].expand_as(outputs))
-    with lb.sampling(estimator="flipout"):
+    with lb.sampling(estimator=estimator):
         asked = lb.predict(model, x, 4000, seed=0).outputs
     assert not torch.allclose(asked, asked[:, :1].expand_as(asked))
     # Each example's distribution is the same: 4000 against 24000 draws, of a standard error of 2 % of the spread.

@@ -25,8 +25,9 @@ class Estimator:
             once to one vector of each example.
         joint: Whether it gives one function for all rows of a sample where the sampling state asks for that.
         draws_weight: Whether it draws tensors of the weight's size, one per sample.
-        sharing: Name of a quicker estimator with the same distribution of each single example, for those who do not
-            mind that rows share their noise, as predictions do.
+        sharing: Name of the estimator that takes its place where the rows of a sample may share their noise, as in
+            predictions: one draw per sample, with the same distribution of each single example. Its own name where it
+            has such draws itself.
         preference: Of those that apply, "auto" takes the one with the highest; 0 is never taken unasked.
     """
 

@@ -64,8 +64,9 @@ def predict(
         chunk: Samples per pass, which bounds the memory; None chooses. One where a look at a few rows shows that
             the model mixes folded samples, as where it moves the examples to another axis.
         joint: Every sample is one function: the same weights for all rows and, with a seed, for any chunking and on
-            all ranks. Else each layer's own estimator draws, or a quicker one with the same distribution of each
-            example: drawn weights, which the rows of a sample share, in the place of flipout.
+            all ranks. Else each layer's own estimator draws, or, where that is quicker, one draw per sample serves all
+            rows: drawn weights in the place of flipout, and single factors and masks. Each example's distribution is
+            the same.
         keep: "outputs" keeps every sample's outputs, "summary" streams them.
         grad: Whether the result can be differentiated.
 

@@ -99,6 +99,10 @@ class Sampling:
             self.__dict__["_jointly"] = self.replace(joint=True)
         return self.__dict__["_jointly"]
 
+    def may_share_rows(self) -> bool:
+        """Whether one draw per sample may serve all its rows: asked for, or quicker where nobody named an estimator."""
+        return self.joint or (self.marginal and self.estimator is None)
+
     def source(self, n: int) -> Sampling:
         """A state for n draws that are no part of a pass, from the same source of noise."""
         return Sampling(n=n, generator=self.generator, stream=self.stream)

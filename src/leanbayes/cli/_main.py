@@ -14,6 +14,7 @@ from leanbayes._version import __version__
 from leanbayes.cli import bench, compare, evaluate, fit, predict, report, reproduce, summary
 from leanbayes.cli._config import apply_config
 from leanbayes.cli._errors import command_with, sentence, spelled
+from leanbayes.cli._memory import keep_freed_memory
 
 # In the order of the help.
 _COMMANDS = (compare, fit, evaluate, predict, summary, report, reproduce, bench)
@@ -77,6 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 when the job was done, 1 after an error, 2 for arguments that make no sense, 3 where a time limit came first,
         130 after Ctrl-C.
     """
+    if argv is None:
+        keep_freed_memory()
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     try:

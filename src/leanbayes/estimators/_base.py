@@ -127,14 +127,14 @@ def resolve(wanted: str, posterior: Posterior, ops: Sequence[LinearOp], family: 
 def draw(name: str, call: Call) -> Tensor:
     """Draw a layer's output by an estimator, as all uses of its weight in this pass do.
 
-    In joint mode, and where the rows are no examples of the model (windows of an image, frames of a film), one draw
-    per sample serves all rows.
+    In joint mode, where the rows are no examples of the model (windows of an image, frames of a film), and in
+    predictions where that is quicker, one draw per sample serves all rows.
     """
     frame = current_frame()
     shared = call.spec.joint
     chosen = estimator(name)
-    if call.spec.marginal and call.spec.estimator is None and chosen.sharing is not None:
-        chosen = estimator(chosen.sharing)
+    if call.spec.may_share_rows() and chosen.sharing is not None:
+        chosen, shared = estimator(chosen.sharing), True
     # `local` is had by name alone where it is not exact: what it does to positions, it does to windows.
     if not shared and chosen.one_weight and _other_rows(frame, call):
         shared = True

@@ -10,7 +10,7 @@ from leanbayes.estimators._base import Call
 from leanbayes.estimators.weight import weight as weight_estimator
 
 
-@register_estimator("rank1", needs="factors", scales_input=True, joint=True, preference=2)
+@register_estimator("rank1", needs="factors", scales_input=True, joint=True, sharing="rank1", preference=2)
 def rank1(call: Call) -> Tensor:
     """``op(x * s, W) * r + b`` for ``w = W * r s^T``, each row with its own draw of r and s (Rank-1 BNN, eq. 1).
 

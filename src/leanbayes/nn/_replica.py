@@ -17,6 +17,8 @@ T = TypeVar("T")
 _TORCHS_OWN = frozenset(vars(nn.Module()))
 _HOOKS = tuple(name for name in _TORCHS_OWN if "hooks" in name)
 _SHORT = 64
+# What most attributes are, none of which refers to a module.
+_ATOMS = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device))
 
 
 def call_with(
@@ -71,12 +73,12 @@ class _Copier:
         originals = list(module.modules())
         self.copies: dict[int, Any] = {id(each): _shallow(each, own_hooks) for each in originals}
         self.open: set[int] = set()
-        for path, each in module.named_modules():
-            self._set_tensors(each, f"{path}." if path else "", values)
+        if values:
+            for path, each in module.named_modules():
+                self._set_tensors(each, f"{path}." if path else "", values)
         for each in originals:
-            inner = getattr(each, "_orig_mod", None)
-            if isinstance(inner, nn.Module):  # what torch.compile was given, in the place of what it made of that
-                self.copies[id(each)] = self.copies[id(inner)]
+            if "_orig_mod" in each._modules:  # what torch.compile was given, in the place of what it made of that
+                self.copies[id(each)] = self.copies[id(each._orig_mod)]
         for each in originals:
             self._refer_to_copies(self.copies[id(each)])
         self.root: nn.Module = self.copies[id(module)]
@@ -96,9 +98,9 @@ class _Copier:
             if child is not None:
                 copied._modules[name] = self.copies[id(child)]
         held = copied.__dict__
-        for name in [name for name in held if name not in _TORCHS_OWN and name != "_replica_of"]:
-            new = self._copy(held[name])
-            if new is not held[name]:
+        values = [(name, value) for name, value in held.items() if type(value) not in _ATOMS]
+        for name, value in values:
+            if name not in _TORCHS_OWN and name != "_replica_of" and (new := self._copy(value)) is not value:
                 held[name] = new
 
     def _copy(self, value: Any) -> Any:
@@ -164,10 +166,9 @@ def original(module: nn.Module) -> nn.Module:
 
 def is_compiled(model: nn.Module) -> bool:
     """Whether a model or a part of it was given to `torch.compile`."""
-    return any(
-        getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod")
-        for module in model.modules()
-    )
+    # Asked before every prediction: a look into the children is quicker than `hasattr`, which a module answers by an
+    # exception.
+    return any(module._compiled_call_impl is not None or "_orig_mod" in module._modules for module in model.modules())
 
 
 class _Function(nn.Module):

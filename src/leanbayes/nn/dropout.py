@@ -49,7 +49,7 @@ class DropoutLayer(ConvertedLayer):
         self.p = 0.0
 
     def forward(self, x: Tensor) -> Tensor:
-        """Drop elements or channels; in joint mode the same ones in all rows of a sample."""
+        """Drop elements or channels; where rows may share their noise, the same ones in all rows of a sample."""
         spec = layer_state(self)
         if self.p == 0 or self.draws_mean(spec):
             return x
@@ -59,13 +59,19 @@ class DropoutLayer(ConvertedLayer):
         rest = [*x.shape[:axis], *x.shape[axis + 1 :]]
         if self.whole_channels:
             rest = [rest[0]] + [1] * (len(rest) - 1)
-        mask = expand_rows(self._mask((spec.n if spec.joint else x.shape[axis], *rest), x, spec), x.shape[axis])
+        mask = expand_rows(self._mask((self._masks(x.shape[axis], spec), *rest), x, spec), x.shape[axis])
         mask = mask.movedim(0, axis)
         if not self.keeps_variance:
             return x * mask.to(x.dtype)
         kept = mask > 0
         scale = 1 / math.sqrt((_ALPHA**2 * self.p + 1) * (1 - self.p))
         return (torch.where(kept, x, -_ALPHA) + _ALPHA * self.p) * scale
+
+    def _masks(self, rows: int, spec: Sampling) -> int:
+        """How many are drawn: one per sample, or one per row. Rows that are no examples have masks of their own."""
+        frame = current_frame()
+        examples = frame is not None and frame.rows == rows
+        return spec.n if spec.joint or (examples and spec.may_share_rows()) else rows
 
     def _mask(self, shape: tuple[int, ...], x: Tensor, spec: Sampling) -> Tensor:
         frame = current_frame()

@@ -24,7 +24,8 @@ class RecurrentLayer(WrappedLayer):
     """A recurrent module whose weights are drawn once per sequence (and sample), shared by the rows of a sample.
 
     It compiles for inference; torch's compiler does not train recurrent kernels. Where each example has feature scales
-    of its own, as the masks of MC dropout, it takes one step after the other in place of torch's fused kernels.
+    of its own, as the masks of MC dropout, it takes one step after the other in place of torch's fused kernels;
+    predictions have one draw per sample for all rows.
 
     Args:
         template: An `nn.LSTM`, `nn.GRU` or `nn.RNN`.
@@ -65,7 +66,8 @@ class RecurrentLayer(WrappedLayer):
         """
         spec = layer_state(self)
         with own_frame():
-            if self.draws_by_example(spec, self._rows(x)):
+            # Fused kernels are much quicker than one step after the other.
+            if not spec.may_share_rows() and self.draws_by_example(spec, self._rows(x)):
                 return self.forward_by_example(spec, x, hx)
             given = self._given_rows(spec)
             if given is not None and not spec.joint:

@@ -48,6 +48,14 @@ def may_join(parameter: Tensor) -> bool:
     return parameter.numel() <= _JOINED_UP_TO.get(parameter.device.type, _ELSEWHERE)
 
 
+def each_draw(function: Callable[[Tensor], Tensor], eps: Tensor) -> Tensor:
+    """``function(eps)`` of noise ``[n, ...]`` and parameters ``[...]``.
+
+    Of a single draw without its first axis: the gradient of broadcasting is a copy.
+    """
+    return function(eps.squeeze(0)).unsqueeze(0) if eps.shape[0] == 1 else function(eps)
+
+
 class Posterior(nn.Module, ABC):
     """A distribution over one tensor.
 
@@ -268,7 +276,8 @@ class Elementwise(Posterior):
     def rsample(self, n: int, spec: Sampling) -> Tensor:
         """See `Posterior`."""
         eps = self.draw_noise((n, *self.shape), self.loc, spec)
-        return self.transform(torch.addcmul(self.location(), self.scale_for(spec), eps))
+        location, scale = self.location(), self.scale_for(spec)
+        return each_draw(lambda eps: self.transform(torch.addcmul(location, scale, eps)), eps)
 
     def rsample_rows(self, index: Tensor, spec: Sampling) -> Tensor:
         """Draw ``[rows, d]`` from the components ``index`` ``[rows]`` of stacked parameters ``[K, d]``."""

@@ -13,7 +13,7 @@ from leanbayes import noise
 from leanbayes._sampling import Sampling
 from leanbayes.kernels._dispatch import fused
 from leanbayes.noise import full_precision
-from leanbayes.posteriors._base import Elementwise, Moments
+from leanbayes.posteriors._base import Elementwise, Moments, each_draw
 from leanbayes.posteriors._joined import joined_for, joined_in_pass, pieces, single
 
 # Elements from which on a weight is worth a kernel of its own.
@@ -47,7 +47,8 @@ class GaussianPosterior(Elementwise):
         """See `Posterior`."""
         if self._has_kernels(n, spec):
             return self._draws(n, spec, False)
-        return self.scale_for(spec) * self.draw_noise((n, *self.shape), self.loc, spec)
+        scale = self.scale_for(spec)
+        return each_draw(lambda eps: scale * eps, self.draw_noise((n, *self.shape), self.loc, spec))
 
     def fits_kernels(self) -> bool:
         """Whether `fused_draws` and `fused_kl` can take its parameters as they lie in memory."""

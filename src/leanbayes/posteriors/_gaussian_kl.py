@@ -13,6 +13,7 @@ from torch import Tensor
 from leanbayes.kernels._autograd import reverse_mode_alone
 from leanbayes.kernels._layout import same_layout
 from leanbayes.noise import full_precision
+from leanbayes.posteriors._blocks import sum_in_blocks
 from leanbayes.posteriors._divergence import MONTE_CARLO_DRAWS, monte_carlo_kl, register_kl
 from leanbayes.posteriors._gaussian import GaussianPosterior
 from leanbayes.priors import ARD, LogUniform, NormalPrior, StudentT
@@ -48,10 +49,13 @@ class _NormalDivergence(torch.autograd.Function):
         """See the class."""
         ctx.save_for_backward(distance, std)
         ctx.precision = 1 / prior_std**2
-        squares = std.square().addcmul_(distance, distance)
-        # With the 1/2 in the logarithm, lest large sums cancel.
-        negative = (std * (math.exp(0.5) / prior_std)).log_().sub_(squares, alpha=0.5 * ctx.precision)
-        return negative.sum().neg_()
+
+        def negative(distance: Tensor, std: Tensor) -> Tensor:
+            squares = std.square().addcmul_(distance, distance)
+            # With the 1/2 in the logarithm, lest large sums cancel.
+            return (std * (math.exp(0.5) / prior_std)).log_().sub_(squares, alpha=0.5 * ctx.precision)
+
+        return sum_in_blocks(negative, distance, std).neg_()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -59,8 +63,14 @@ class _NormalDivergence(torch.autograd.Function):
         distance, std = ctx.saved_tensors
         wants_distance, wants_std, _ = ctx.needs_input_grad
         by_distance = distance * (grad * ctx.precision) if wants_distance else None
-        by_std = std * (grad * ctx.precision) - grad / std if wants_std else None
-        return by_distance, by_std, None
+        return by_distance, _by_std(std, grad, ctx.precision) if wants_std else None, None
+
+
+def _by_std(std: Tensor, grad: Tensor, precision: float) -> Tensor:
+    if torch.is_grad_enabled():
+        return std * (grad * precision) - grad / std
+    # The same in a single new tensor.
+    return std.reciprocal().sub_(std, alpha=precision).mul_(-grad)
 
 
 @register_kl(GaussianPosterior, ARD)

@@ -18,6 +18,7 @@ from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Factors, Posterior
 from leanbayes.posteriors._divergence import register_kl
 from leanbayes.posteriors._method import Method, check_prior
+from leanbayes.posteriors._squares import sum_of_squares
 from leanbayes.priors import HeNormal, Normal, NormalPrior, Pretrained, Prior
 
 
@@ -95,8 +96,11 @@ class DropoutPosterior(DropConnectPosterior):
 def _dropout(q: DropConnectPosterior, p: NormalPrior) -> Tensor:
     """E |w_drawn - mean|^2 / (2 s^2); for a zero-mean prior |w|^2 / (2 s^2 (1 - p))."""
     weight = full_precision(q.weight)
-    second_moment = weight.square() / (1 - q.p)
-    return (second_moment - 2 * p.mean * weight + p.mean**2 * torch.ones_like(weight)).sum() / (2 * p.std**2)
+    squares = sum_of_squares(weight)
+    if not isinstance(p.mean, Tensor) and p.mean == 0:
+        return squares / ((1 - q.p) * 2 * p.std**2)
+    # The mean of a drawn weight is w, its variance w^2 p / (1 - p).
+    return (sum_of_squares(weight - p.mean) + squares * (q.p / (1 - q.p))) / (2 * p.std**2)
 
 
 @dataclass(frozen=True)

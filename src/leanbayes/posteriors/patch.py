@@ -23,6 +23,7 @@ from leanbayes.posteriors._base import Posterior, may_join
 from leanbayes.posteriors._divergence import register_kl
 from leanbayes.posteriors._joined import fact, joined_for, pieces, single
 from leanbayes.posteriors._learned_choice import LearnedChoice, counts
+from leanbayes.posteriors._squares import sum_of_squares
 from leanbayes.priors import NormalPrior
 
 # Elements from which on the choice of a copy for each is worth a kernel: of fewer, as all norms of a network together
@@ -438,11 +439,13 @@ def _patch(q: PatchPosterior, p: NormalPrior) -> Tensor:
 
     With noise, D (sigma^2 / (2 s^2) - log(sigma / s) - 1 / 2) on top, which is exact where components do not overlap.
     """
-    squares = (q.stack() - p.mean).square()
+    distance = q.stack()
+    if isinstance(p.mean, Tensor) or p.mean:
+        distance = distance - p.mean
     if q.group.equal:
-        total = squares.sum() / (2 * q.components * p.std**2)
+        total = sum_of_squares(distance) / (2 * q.components * p.std**2)
     else:
-        total = (q.group.probs(q.copies) * squares.flatten(1).sum(1)).sum() / (2 * p.std**2)
+        total = (q.group.probs(q.copies) * distance.square().flatten(1).sum(1)).sum() / (2 * p.std**2)
     if not q.sigma:
         return total
     std = torch.as_tensor(p.std, dtype=total.dtype, device=total.device)
