@@ -142,7 +142,7 @@ VARIANCE: dict[str, tuple[str, list[tuple[str, str, str]], dict[str, str]]] = {
             (
                 "vn-mnist",
                 "zero-mean",
-                "LeNet-5 on MNIST, dropout before `dense1`, a variance layer from the start, \\|x\\| behind it",
+                "LeNet-5 on MNIST, dropout before `dense1`, a variance layer from the start, followed by \\|x\\|",
             ),
             ("vn-cifar10", "dropout", "VGG-like network on CIFAR-10, dropout"),
             ("vn-cifar10", "variance", "VGG-like network on CIFAR-10, variational dropout in four layers"),
@@ -155,14 +155,14 @@ VARIANCE: dict[str, tuple[str, list[tuple[str, str, str]], dict[str, str]]] = {
         {"log alpha": "log alpha"},
     ),
     "variance-controls": (
-        "done to `dense1`",
+        "change to `dense1`",
         [
-            ("vn-mnist", "variance", "nothing"),
-            ("vn-mnist", "variance, zero-mean sample of dense1", "the means are dropped"),
+            ("vn-mnist", "variance", "none"),
+            ("vn-mnist", "variance, zero-mean sample of dense1", "means dropped"),
             (
                 "vn-mnist",
                 "variance, permuted deviations of dense1",
-                "the means are dropped and the deviations shuffled",
+                "means dropped and deviations shuffled",
             ),
         ],
         {MANY: "20 samples, %"},
@@ -170,7 +170,7 @@ VARIANCE: dict[str, tuple[str, list[tuple[str, str, str]], dict[str, str]]] = {
     "variance-params": (
         "distribution of `dense1`",
         [
-            ("vn-params", "zero-mean, |x|", "`VarianceLayer()`, an absolute value behind it"),
+            ("vn-params", "zero-mean, |x|", "`VarianceLayer()`, followed by an absolute value"),
             ("vn-params", "zero-mean, ReLU", "`VarianceLayer()`"),
             ("vn-params", "layer", '`VariationalDropout(share="layer")`'),
             ("vn-params", "neuron", '`VariationalDropout(share="neuron")`'),
@@ -230,7 +230,7 @@ VARIANCE: dict[str, tuple[str, list[tuple[str, str, str]], dict[str, str]]] = {
             ("vn-prune", "zero-mean", "`VarianceLayer()`, by standard deviation"),
             ("vn-prune", "layer-wise", "`VariationalDropout()`, by standard deviation"),
             ("vn-kappa", "weights removed by kappa at no loss", "`VariationalDropout()`, softplus, by kappa"),
-            ("vn-kappa", "weights replaced by their means at no loss", "the same, replaced by means and not by zero"),
+            ("vn-kappa", "weights replaced by their means at no loss", "the same, replaced by means instead of zero"),
         ],
         {
             "sparsity at a loss of at most 0.1 points, %": "removed at a loss of at most 0.1 points, %",
@@ -276,9 +276,9 @@ def _means(id: str) -> dict[tuple[str, str], float]:
 def transition_text() -> str:
     """What the picture of learning curves shows."""
     text = (
-        "*Test accuracy in training, on 2000 test images; averages are of 5 samples. LeNet-5 has noise in all layers. "
-        "The dashed lines replace the weights of `dense1` by noise alone, N(0, alpha loc^2), and by the same with the "
-        "deviations shuffled over the weights; below, log alpha of `dense1`."
+        "*Test accuracy during training, on 2000 test images; averages are over 5 samples. LeNet-5 has noise in all "
+        "layers. The dashed lines replace the weights of `dense1` by noise alone, N(0, alpha loc^2), and by the same "
+        "noise with the deviations shuffled over the weights; below is log alpha of `dense1`."
     )
     if not (ROOT / "results/vn-priors.json").exists():
         return f"{text} Drawn from `results/vn-mnist.json`.*"
@@ -472,7 +472,7 @@ def result_table(id: str, head: str, metrics: dict[str, str], root: pathlib.Path
         lines.append(f"| {name} | {' | '.join(_with_published(found.get(metric)) for metric in metrics)} |")
     verdict = "All checks hold." if result["verdict"] == HOLDS else f"It falls short: {result['gap']}."
     if on_generated_data(result):
-        verdict += " On generated data, so that the published figures in brackets cannot be compared."
+        verdict += " On generated data, so the figures cannot be compared with the published ones in brackets."
     lines += ["", verdict, f"`{result['command']}`, {result['date']}, {result['device']}. Source: `results/{id}.json`."]
     return "\n".join(lines)
 

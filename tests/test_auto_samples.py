@@ -249,7 +249,7 @@ def test_gradients_on_request():
 
 
 def test_held_draws_cannot_grow():
-    with lb.sampling(hold=True), pytest.raises(ValueError, match="give a number"):
+    with lb.sampling(hold=True), pytest.raises(ValueError, match="pass a number"):
         lb.predict(noisy(), X, "auto")
 
 

@@ -105,7 +105,7 @@ class TestPartsOfAModel:
     @pytest.mark.parametrize("method", [lb.Rank1(components=3), lb.BatchEnsemble(components=3)])
     def test_layers_apart_warn_unless_one_draw_is_held(self, method):
         net, x = self.make(method), torch.randn(4, 3)
-        with pytest.warns(UserWarning, match="each of the 3 layers that share a component draws another one"):
+        with pytest.warns(UserWarning, match="each of the 3 layers that share a component draws its own"):
             net.features(x)
         with lb.sampling(hold=True):
             net.features(x)

@@ -146,7 +146,7 @@ def test_the_most_specific_pair_wins():
     assert find_kl(Special, lb.Normal) is special
     assert kl_divergence(Special(torch.zeros(2), 0.1), lb.Normal()).item() == 7
     assert find_kl(MeanFieldPosterior, lb.Normal) is general
-    with pytest.raises(ValueError, match="of Special from Normal is registered already"):
+    with pytest.raises(ValueError, match="of Special from Normal is already registered"):
         register_kl(Special, lb.Normal)(special)
 
 

@@ -164,7 +164,7 @@ def test_unknown_json_is_refused_by_name():
 
 
 def test_names_are_registered_once():
-    with pytest.raises(ValueError, match="named 'MeanField' is registered already"):
+    with pytest.raises(ValueError, match="named 'MeanField' is already registered"):
         register_posterior("MeanField")(type("Other", (), {}))
 
 

@@ -215,7 +215,7 @@ def test_a_new_op_is_registered_once():
 
     layer = lb.nn.BayesianLayer(Scale(3), lb.MeanField())
     assert layer(torch.randn(5, 3)).shape == (5, 1)
-    with pytest.raises(ValueError, match="an op for Scale is registered already"):
+    with pytest.raises(ValueError, match="an op for Scale is already registered"):
         register_op(Scale)(scale)
 
 

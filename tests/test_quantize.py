@@ -149,7 +149,7 @@ def test_means_gradients_and_points():
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        (lb.MeanField(), r"serves Rank1, BatchEnsemble, EMP, ECMP, and 0 has MeanField"),
+        (lb.MeanField(), r"supports Rank1, BatchEnsemble, EMP, ECMP, but 0 has MeanField"),
         ({"0": lb.Rank1(), "5": lb.KTied()}, "5 has KTied"),
         (lb.DeepEnsemble(members=2, of=lb.Rank1()), "the model has DeepEnsemble"),
     ],

@@ -410,7 +410,7 @@ REFUSED = {
         r"shapes differ for hidden\.bias \(file \(6,\), model \(7,\)\), .* and 2 more",
     ),
     "more layers": (LongerNet, r"LongerNet: the file lacks more\.0\.weight, more\.0\.bias, more\.1\.weight and 7 more"),
-    "another type": (OtherTypeNet, r"output \(Identity\) is no layer that can be converted"),
+    "another type": (OtherTypeNet, r"output \(Identity\) is not a layer that can be converted"),
     "without a bias": (lambda: no_bias(SmallNet()), r"the model lacks output\.bias"),
     "other methods": (
         lambda: lb.bayesianize(SmallNet(), lb.MeanField()),
@@ -568,7 +568,7 @@ DAMAGES = {
     ),
     "a prior for a method": (
         lambda p: change_description(p, lambda d: json.dumps(d | {"methods": [{"type": "Normal"}]})),
-        "cannot be read by this version: .* is no method",
+        "cannot be read by this version: .* is not a method",
     ),
     "no description": (lambda p: change_description(p, lambda d: "{"), "description of the model in .* is damaged"),
     "half a description": (

@@ -184,7 +184,7 @@ def test_bytes_over_a_plain_resnet18(method, where, parameters, most):
     assert 1 < s.bytes_overhead <= most
     assert parameters in (None, s.parameters)
     if where is None and not isinstance(method, lb.EMP):
-        assert {reason for *_, reason in s.left} == {f"{type(method).__name__} cannot serve a BatchNorm2d"}
+        assert {reason for *_, reason in s.left} == {f"{type(method).__name__} does not support BatchNorm2d"}
 
 
 def test_table_of_a_short_model():
@@ -203,7 +203,7 @@ def test_table_of_a_short_model():
         "(the rest)                                                               100    100",
         "",
         "left alone",
-        "  BatchNorm1d: MeanField cannot serve a BatchNorm1d [1]",
+        "  BatchNorm1d: MeanField does not support BatchNorm1d [1]",
     ]
 
 

@@ -57,7 +57,7 @@ def register_estimator(name: str, **traits: Any) -> Callable[[F], F]:
 
     def add(function: F) -> F:
         if name in _ESTIMATORS or name == "auto":
-            raise ValueError(f"an estimator named {name!r} is registered already")
+            raise ValueError(f"an estimator named {name!r} is already registered")
         _ESTIMATORS[name] = Estimator(name, function, **traits)
         return function
 

@@ -41,8 +41,8 @@ def output_tensor(output: Any) -> Tensor:
     if not found:
         raise TypeError(f"the model returned {kind}; expected a tensor, or a mapping or tuple with one")
     raise TypeError(
-        f"the model returned a {kind} with {len(found)} tensors, and only one can be predicted with; wrap the model so "
-        "that it returns that one, or a mapping in which it is called 'logits'"
+        f"the model returned a {kind} with {len(found)} tensors, and only one can be predicted with; wrap the model to "
+        "return that one, or a mapping in which it is called 'logits'"
     )
 
 

@@ -18,10 +18,9 @@ def kl(model: nn.Module, mixture: Mixture = "mean", *, constant: bool | None = N
 
     Args:
         model: A converted model.
-        mixture: What to take of mixtures over a shared component index: ``"mean"``, the mean of the components'
-            divergences (an upper bound); ``"sum"``, their sum; ``"joint"``, a Monte Carlo estimate of the
-            divergence of the mixture over all layers jointly (of each component index, where parts were converted
-            on their own).
+        mixture: What to report for mixtures over a shared component index: ``"mean"``, the mean of the components'
+            divergences (an upper bound); ``"sum"``, their sum; ``"joint"``, a Monte Carlo estimate of the divergence of
+            the mixture over all layers jointly (of each component index, where parts were converted separately).
         constant: Overrides `StudentT.constant` for all layers.
 
     Example:

@@ -49,24 +49,25 @@ def predict(
 ) -> Prediction:
     """Predict with several samples of a converted model.
 
-    Runs in eval mode and restores every module's own; obeys an enclosing `sampling`.
+    Runs in eval mode, restores every module's own mode, and respects an enclosing `sampling`.
 
     Args:
         model: A converted model; a plain one gives a single sample.
         x: A tensor ``[B, ...]``, a mapping of tensors (passed by keyword), a tuple (by position), or a DataLoader
             (with a progress bar on a terminal; of tuples the first entry is the input).
-        samples: Total number of samples. Families with a shared component index are stratified over their
-            components (rounded up to a multiple of K); points are evaluated once each. "auto" adds samples, to 8, 16
-            and so on up to 512 in total, until the rows' entropies change by less than 0.01 nats on average (of
-            values: their standard deviations by less than 1 %); of a loader the first 1024 rows decide.
-        likelihood: How outputs are read; None reads class scores where classes are asked for, and raw outputs else.
+        samples: Total number of samples. Families with a shared component index are stratified over their components
+            (rounded up to a multiple of K); points are evaluated once each. "auto" adds samples, to 8, 16 and so on up
+            to 512 in total, until the rows' entropies change by less than 0.01 nats on average (for values: until their
+            standard deviations change by less than 1 %); for a loader, the first 1024 rows decide.
+        likelihood: How outputs are read; None reads class scores where classes are asked for, and raw outputs
+            otherwise.
         seed: Makes the draws repeatable, whatever ran before.
-        chunk: Samples per pass, which bounds the memory; None chooses. One where a look at a few rows shows that
-            the model mixes folded samples, as where it moves the examples to another axis.
-        joint: Every sample is one function: the same weights for all rows and, with a seed, for any chunking and on
-            all ranks. Else each layer's own estimator draws, or, where that is quicker, one draw per sample serves all
-            rows: drawn weights in the place of flipout, and single factors and masks. Each example's distribution is
-            the same.
+        chunk: Samples per pass, which bounds the memory; None chooses. It is one if a trial on a few rows shows that
+            the model mixes folded samples, for instance because it moves the examples to another axis.
+        joint: Every sample is one function: the same weights for all rows and, with a seed, for any chunking and on all
+            ranks. Otherwise each layer's own estimator draws, or, where that is faster, the rows of a sample share one
+            draw: drawn weights instead of flipout, and single factors and masks. Each example's distribution is the
+            same.
         keep: "outputs" keeps every sample's outputs, "summary" streams them.
         grad: Whether the result can be differentiated.
 
@@ -94,7 +95,7 @@ def predict(
         # Every sample has a seed of its own, so that it is one function whatever the chunking.
         base_seed = _drawn_seed(state) if seed is None else seed
     if samples == "auto" and _is_held():
-        raise ValueError("samples='auto' adds new draws, which sampling(hold=True) does not make; give a number")
+        raise ValueError("samples='auto' adds new draws, which sampling(hold=True) does not make; pass a number")
     run = _Run(model, plan_samples(model, samples, state), state, chunk, base_seed)
     grows = len(run.plan.stages) > 1
     many = _is_loader(x)

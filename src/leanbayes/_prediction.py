@@ -82,7 +82,7 @@ class Prediction:
     Args:
         outputs: Raw outputs ``[S, B, ...]``, None where only the summary is kept.
         likelihood: How outputs are read.
-        statistics: Sums over samples, computed from the outputs where not given.
+        statistics: Sums over samples, computed from the outputs if not given.
     """
 
     def __init__(
@@ -156,12 +156,12 @@ class Prediction:
 
     @property
     def aleatoric(self) -> Tensor:
-        """Mean entropy of the samples' own predictions: what no more data would take away."""
+        """Mean entropy of the samples' own predictions: the uncertainty that more data would not remove."""
         return self._mean("aleatoric").to(self.dtype)
 
     @property
     def mutual_information(self) -> Tensor:
-        """Entropy less `aleatoric`: what the samples disagree about (epistemic uncertainty)."""
+        """Entropy minus `aleatoric`: how much the samples disagree (epistemic uncertainty)."""
         return (self._entropy() - self._mean("aleatoric")).clamp_min(0).to(self.dtype)
 
     @property

@@ -27,18 +27,18 @@ def save_pretrained(
 ) -> None:
     """Write a converted model of transformers to a folder that `from_pretrained` reads.
 
-    This is what ``model.save_pretrained(folder)`` of a converted model does. The folder gets the configuration as ever
+    This is what ``model.save_pretrained(folder)`` of a converted model does. The folder gets the configuration as usual
     and, in ``leanbayes.safetensors``, every tensor and the method and prior of every layer, as `lb.save` writes them.
-    The plain ``from_pretrained`` refuses the folder with an error that names ours, where it would take a converted
-    model's weights for missing ones and draw them anew. Of a PEFT model it gets the adapter alone: its configuration,
+    The plain ``from_pretrained`` would take a converted model's weights for missing ones and draw them anew; it refuses
+    the folder instead, with an error that names ours. For a PEFT model, only the adapter is written: its configuration,
     what is trained and what was converted.
 
     Args:
         model: A converted model with a configuration.
-        folder: Where to write; created where it does not exist.
+        folder: Where to write; created if it does not exist.
         is_main_process: False writes nothing, for the other processes of a run on several devices.
         push_to_hub: Not offered; ``model.push_to_hub(name)`` saves and uploads.
-        options: Those of transformers that only change how plain weights are written; not used.
+        options: Options of transformers that only change how plain weights are written; ignored.
 
     Raises:
         ValueError: If the folder holds the weights of a plain model, or the model has no configuration.
@@ -46,9 +46,9 @@ def save_pretrained(
     plain: Any = model.plain_view() if isinstance(model, Converted) else model
     config = getattr(plain, "config", None)
     if config is None:
-        raise ValueError(f"a {type(plain).__name__} has no configuration of transformers; use lb.save(model, path)")
+        raise ValueError(f"a {type(plain).__name__} has no transformers configuration; use lb.save(model, path)")
     if push_to_hub:
-        raise ValueError("push_to_hub=True is not offered when saving; model.push_to_hub(name) saves and uploads")
+        raise ValueError("push_to_hub=True is not supported when saving; model.push_to_hub(name) saves and uploads")
     if not is_main_process:
         return
     target = Path(os.fspath(folder))
@@ -74,11 +74,11 @@ def from_pretrained(model_class: Any, folder: PathLike, **options: Any) -> nn.Mo
     """Read a converted model that `save_pretrained` wrote, every converted weight included.
 
     Builds the plain model from the configuration, converts it layer by layer as the saved one was, and fills in the
-    values. Like transformers' own it returns a model in eval mode.
+    values. Like transformers' own function, it returns a model in eval mode.
 
     Args:
-        model_class: What would load the plain model: ``AutoModelForCausalLM``, ``BertForMaskedLM``, ... For an adapter
-            of PEFT, the base model itself; the adapter is put in it.
+        model_class: The class that would load the plain model: ``AutoModelForCausalLM``, ``BertForMaskedLM``, ... For
+            an adapter of PEFT, the base model itself, which then gets the adapter.
         folder: A folder, or a repository on the Hub.
         options: For the configuration and the download: ``revision``, ``token``, ``cache_dir``, ...
 
@@ -104,7 +104,7 @@ def from_pretrained(model_class: Any, folder: PathLike, **options: Any) -> nn.Mo
     path = cached_file(folder, WEIGHTS, _raise_exceptions_for_missing_entries=False, **options)
     if path is None:
         raise ValueError(
-            f"{folder} has no {WEIGHTS}, so it holds no converted model; load it with "
+            f"{folder} has no {WEIGHTS}, so it does not hold a converted model; load it with "
             f"{name}.from_pretrained and convert it with lb.bayesianize"
         )
     if isinstance(model_class, nn.Module):
@@ -129,5 +129,5 @@ def _with_adapter(base: nn.Module, folder: PathLike) -> nn.Module:
     except ImportError:
         raise ImportError("adapters need PEFT: pip install peft") from None
     if not os.path.exists(os.path.join(folder, "adapter_config.json")):
-        raise ValueError(f"{folder} holds a whole model and no adapter; give the model's class")
+        raise ValueError(f"{folder} holds a whole model, not an adapter; pass the model's class")
     return get_peft_model(base, PeftConfig.from_pretrained(folder))  # pyright: ignore[reportArgumentType]

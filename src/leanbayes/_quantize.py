@@ -25,16 +25,16 @@ _PLAIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 def quantize(model: nn.Module, dtype: Literal["int8"] = "int8") -> nn.Module:
     """A copy of a trained model for inference, its shared weights stored as int8 with a scale per output feature.
 
-    Of rank-1 models (`Rank1`, `BatchEnsemble`) these are the weights W of dense layers and convolutions, and of all
-    models that it serves those of plain ones. Factors, patches, biases, norms, tied weights and all other layers stay
-    as they are.
+    In rank-1 models (`Rank1`, `BatchEnsemble`) these are the weights W of dense layers and convolutions, and in all
+    supported models those of plain ones. Factors, patches, biases, norms, tied weights and all other layers stay as
+    they are.
 
     Args:
         model: A converted model; it stays as it is.
         dtype: "int8".
 
     Returns:
-        The copy, which predicts, is saved and loaded as the model is.
+        The copy, which predicts, saves and loads like the model.
 
     Raises:
         ValueError: If a layer has another method, or nothing in the model can be quantised.
@@ -113,7 +113,7 @@ def _check_methods(model: nn.Module) -> None:
         raise ValueError(f"quantize takes a model that was converted with one of {served}")
     for name, method in found.items():
         if not isinstance(method, _SERVED):
-            raise ValueError(f"quantize serves {served}, and {name or 'the model'} has {method!r}")
+            raise ValueError(f"quantize supports {served}, but {name or 'the model'} has {method!r}")
 
 
 def _rank1_weight(layer: BayesianLayer) -> nn.Parameter | None:

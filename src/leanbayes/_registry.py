@@ -15,7 +15,7 @@ def register_posterior(name: str) -> Callable[[C], C]:
 
     def add(cls: C) -> C:
         if name in _REGISTRY:
-            raise ValueError(f"a method or prior named {name!r} is registered already")
+            raise ValueError(f"a method or prior named {name!r} is already registered")
         _REGISTRY[name] = cls
         cls.registered_name = name
         return cls

@@ -121,6 +121,6 @@ def _joined_axis(shapes: Sequence[Sequence[int]], rows: Sequence[int], batch_dim
     if len(fitting) > 1 and len(shapes[0]) == 2:
         raise ValueError(
             f"with batch_dim={batch_dim}, the {rows[0]} examples of outputs {tuple(shapes[0])} may be on either axis; "
-            "use another number of examples, or return the outputs with a further axis"
+            "use a different number of examples, or return outputs with one more axis"
         )
     return next(iter(fitting), batch_dim)

@@ -34,9 +34,9 @@ def save(model: nn.Module, path: PathLike, *, frozen: bool = True) -> None:
 
     Args:
         model: A converted model; a plain one is saved as such.
-        path: The file, by custom with the suffix ``.safetensors``. Its folder must exist.
-        frozen: Whether to write frozen parameters of plain layers, too. False makes the small file of an adapter, which
-            `load` takes for a model that has them.
+        path: The file, by convention with the suffix ``.safetensors``. Its folder must exist.
+        frozen: Whether to write the frozen parameters of plain layers too. False makes the small file of an adapter; to
+            `load` it, pass a model that has them.
 
     Raises:
         FileNotFoundError: If the folder does not exist.
@@ -68,10 +68,10 @@ def save(model: nn.Module, path: PathLike, *, frozen: bool = True) -> None:
 def load(path: PathLike, model: nn.Module | None = None) -> nn.Module:
     """Read a model that `save` wrote.
 
-    A plain model is converted in place, layer by layer as the saved one was, and frozen where that was. A converted
-    model must have the same methods on the same layers; its values change, and what is frozen does not. What was
-    pruned is pruned, and what was quantised is quantised. Values keep the file's dtypes and go to the model's devices.
-    A file that does not fit leaves the model as it was.
+    A plain model is converted in place, layer by layer as the saved one was, and frozen where the saved one was. A
+    converted model must have the same methods on the same layers; its values change, but not what is frozen. Pruned and
+    quantised parts come back as such. Values keep the file's dtypes and go to the model's devices. A file that does not
+    fit leaves the model as it was.
 
     Args:
         path: The file.
@@ -79,11 +79,11 @@ def load(path: PathLike, model: nn.Module | None = None) -> nn.Module:
             `leanbayes.models.create` built.
 
     Returns:
-        The model; use this one, since it is new where the root itself is converted and for ensembles.
+        The model; use this one, since it is a new object if the root itself is converted, and for ensembles.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is no saved model, is truncated, or does not fit; the message names what differs.
+        ValueError: If the file is not a saved model, is truncated, or does not fit; the message names what differs.
 
     Example:
         >>> import os, tempfile, leanbayes as lb
@@ -208,12 +208,12 @@ def _rebuild(file: SavedFile) -> nn.Module:
     config = file.config
     if file.left_out:
         raise ValueError(
-            f"{file.path} was saved without the frozen parameters; give the plain model that has them, "
+            f"{file.path} was saved without the frozen parameters; pass the plain model that has them, "
             "lb.load(path, model)"
         )
     if not isinstance(config, dict) or not {"name", "options"} <= config.keys():
         raise ValueError(
-            f"{file.path} holds a {file.model} that leanbayes.models did not build, so it cannot be rebuilt; give the "
+            f"{file.path} holds a {file.model} that leanbayes.models did not build, so it cannot be rebuilt; pass the "
             "plain model, lb.load(path, model)"
         )
     return create(config["name"], **config["options"])

@@ -71,7 +71,7 @@ def check_target(path: PathLike) -> Path:
     """Where to write, with links followed, or one clear error."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; give the name of a file in it")
+        raise IsADirectoryError(f"{path} is a folder; pass the path of a file in it")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder of {path} does not exist; create it first")
     return target
@@ -117,7 +117,7 @@ def _as_number(value: Any) -> Any:
     """Scalars of numpy and torch as plain numbers, for settings that were computed."""
     if hasattr(value, "item"):
         return value.item()
-    raise TypeError(f"{value!r} cannot be saved; it is neither a number nor a text")
+    raise TypeError(f"{value!r} cannot be saved; it is neither a number nor text")
 
 
 @contextlib.contextmanager
@@ -128,7 +128,7 @@ def open_saved(path: PathLike) -> Iterator[SavedFile]:
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no file {path}")
     if os.path.isdir(path):
-        raise IsADirectoryError(f"{path} is a folder; give the name of a file in it")
+        raise IsADirectoryError(f"{path} is a folder; pass the path of a file in it")
     try:
         opened = safe_open(path, "pt", device="cpu")
     except SafetensorError as error:
@@ -198,5 +198,5 @@ def _method(value: Any) -> Method:
     except (ValueError, TypeError) as error:
         raise _TooNew(str(error)) from None
     if not isinstance(method, Method):
-        raise _TooNew(f"{value!r} is no method")
+        raise _TooNew(f"{value!r} is not a method")
     return method

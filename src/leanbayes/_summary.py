@@ -49,8 +49,8 @@ class Summary:
         model: The plain model's type.
         layers: The converted layers.
         left: Name, type and reason of each layer that was left alone.
-        notes: What else there is to know, with the name of the layer.
-        parameters: Number of parameters, those that are shared counted once.
+        notes: Further remarks, each with the name of its layer.
+        parameters: Number of parameters, shared ones counted once.
         plain_parameters: That of the plain model.
         bytes: Size of the parameters and buffers.
         plain_bytes: That of the plain model, in the same dtypes.
@@ -96,7 +96,7 @@ def summary(model: nn.Module) -> Summary:
         model: A converted model; a plain one has no converted layers and no overhead.
 
     Returns:
-        The counts; printed, a table.
+        The counts, which print as a table.
 
     Example:
         >>> import torch, leanbayes as lb

@@ -121,8 +121,8 @@ class ComponentGroup(nn.Module):
         check_component_known()
         if self.layers > 1 and self.components > 1 and not torch.compiler.is_compiling():
             warnings.warn(
-                f"a part of {self.name} was called on its own, so that each of the {self.layers} layers that share a "
-                "component draws another one; call it within lb.sampling(hold=True), which holds one draw for all",
+                f"a part of {self.name} was called on its own, so each of the {self.layers} layers that share a "
+                "component draws its own; call it inside lb.sampling(hold=True), which holds one draw for all",
                 stacklevel=2,
             )
 
@@ -134,8 +134,8 @@ class ComponentGroup(nn.Module):
             return index.repeat_interleave(rows_per_sample(rows, index.shape[0]), output_size=rows)
         if given.shape[0] != rows:
             raise ValueError(
-                f"components were given for {given.shape[0]} rows, but a layer of {self.name} sees {rows}, so that it "
-                "cannot be told which component a row has; choose one for all rows; in an ELBO, use tile=True"
+                f"components were given for {given.shape[0]} rows, but a layer of {self.name} sees {rows}, so it is "
+                "unclear which component a row has; choose one for all rows, or use tile=True in an ELBO"
             )
         # Looking at values would stop a GPU's queue, and compilers and transformations do not allow it.
         if isinstance(spec.component, Tensor) and given.device.type == "cpu" and rows and not traced():

@@ -1,4 +1,4 @@
-"""What a method of one's own is made of: the base class, registration, JSON, and checks of arguments."""
+"""What you need to write your own method: the base class, registration, JSON, and checks of arguments."""
 
 from leanbayes._checks import check_choice, check_count, check_number, check_positive, is_number
 from leanbayes._registry import from_json, register_posterior, register_prior, registered, to_json

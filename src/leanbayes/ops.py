@@ -525,7 +525,7 @@ def register_op(*types: type[nn.Module]) -> Callable[[Callable[[Any], LinearOp]]
     def add(function: Callable[[Any], LinearOp]) -> Callable[[Any], LinearOp]:
         for kind in types:
             if kind in _OPS:
-                raise ValueError(f"an op for {kind.__name__} is registered already")
+                raise ValueError(f"an op for {kind.__name__} is already registered")
             _OPS[kind] = function
         return function
 

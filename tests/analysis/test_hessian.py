@@ -149,7 +149,7 @@ def test_model_is_left_alone():
 
 def test_layers_that_are_not_served_are_named():
     model = lb.bayesianize(nn.Sequential(nn.Embedding(5, 2), nn.Flatten()), lb.MeanField(), where=lb.named("0"))
-    with pytest.raises(TypeError, match="0 is of type Embedding: leave it out"):
+    with pytest.raises(TypeError, match="0 is of type Embedding; leave it out"):
         curvature(model, torch.zeros(2, 3, dtype=torch.long), torch.zeros(2, dtype=torch.long))
     shared = lb.bayesianize(nn.Linear(3, 3), lb.MeanField())
     with pytest.raises(ValueError, match="0 is called 2 times in one pass"):

@@ -64,7 +64,7 @@ def test_a_variance_layer_is_its_own_approximation():
 def test_errors_say_what_is_wrong():
     with pytest.raises(ValueError, match="alpha is a number from 0, not -1"):
         mmd_bound(-1, 4)
-    with pytest.raises(ValueError, match="one weight at least, not 0"):
+    with pytest.raises(ValueError, match="at least one weight, not 0"):
         MMDBound(1.0, 0)
     with pytest.raises(TypeError, match="a model, or alpha and the number of weights"):
         mmd_bound(1.0)

@@ -191,7 +191,7 @@ def test_errors_say_what_to_do(options, message):
 
 
 def test_what_is_pruned_is_not_pruned_again():
-    with pytest.raises(ValueError, match="conv is pruned already"):
+    with pytest.raises(ValueError, match="conv is already pruned"):
         prune(prune(noisy(), sparsity=0.5), sparsity=0.8)
     with pytest.raises(ValueError, match="has no pruned layer"):
         prune_report(noisy())
@@ -235,5 +235,5 @@ def test_sizes_follow_the_precision_and_modes_are_kept():
 )
 def test_kappa_has_to_fit_the_weight(kappa):
     model = lb.bayesianize(nn.Linear(10, 20), lb.MeanField())
-    with pytest.raises(ValueError, match=r"must be finite and shaped \(20, 10\) as its weight"):
+    with pytest.raises(ValueError, match=r"must be finite and shaped \(20, 10\) like its weight"):
         prune(model, sparsity=0.5, by="kappa", kappa={"": kappa})

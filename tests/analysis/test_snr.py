@@ -220,7 +220,7 @@ def test_bad_arguments():
         gradient_snr(elbo, batch[0])
     with pytest.raises(ValueError, match="matches none of the layers"):
         gradient_snr(elbo, batch, layers="typo")
-    with pytest.raises(ValueError, match="batch_size=9 is over the 8 examples"):
+    with pytest.raises(ValueError, match="batch_size=9 exceeds the 8 examples"):
         SNRMonitor(*batch, batch_size=9)
     with pytest.raises(ValueError, match="every is a whole number from 1"):
         SNRMonitor(*batch, every=0)

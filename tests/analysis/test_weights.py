@@ -67,5 +67,5 @@ def test_hopeless_densities_are_survived_and_nan_is_an_error():
     log_density[0] = -5000.0
     assert best_weights(log_density, equal(3))[0] < 2 * LEAST
     log_density[0, 0] = torch.nan
-    with pytest.raises(ValueError, match="NaN for a density"):
+    with pytest.raises(ValueError, match="density of some targets is NaN"):
         best_weights(log_density, equal(3))

@@ -109,7 +109,7 @@ def test_there_is_no_table_where_there_is_no_result(tmp_path):
 
 def test_a_file_that_is_no_result_is_an_error(tmp_path):
     (tmp_path / "speed-mlp-cpu-32.json").write_text("[]")
-    with pytest.raises(OtherRun, match=r"is no result of `leanbayes bench`"):
+    with pytest.raises(OtherRun, match=r"is not a result of `leanbayes bench`"):
         speed_page(tmp_path, "")
 
 

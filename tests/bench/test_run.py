@@ -232,7 +232,7 @@ def broken_peer(task):
     ("make", "status", "reason"),
     [
         (wrong_peer, "failed", "the output at the posterior means is not the plain network's"),
-        (constant_peer, "failed", "all samples are the same, so that nothing is random"),
+        (constant_peer, "failed", "all samples are the same, so nothing is random"),
         (missing_peer, "skipped", "other cannot be imported"),
         (broken_peer, "skipped", "AttributeError: module has no LSTMFlipout"),
     ],

@@ -56,14 +56,14 @@ def networks(folder, unclear, rank1=0.13):
 
 def test_without_results_the_page_says_so(tmp_path):
     for text in (tables_page(tmp_path, ""), networks_page(tmp_path, ""), better_page(tmp_path)):
-        assert text.startswith("There is no result of `board-") and "leanbayes reproduce board-" in text
+        assert text.startswith("There is no result for `board-") and "leanbayes reproduce board-" in text
 
 
 def test_generated_data_say_nothing_of_what_is_better(tables):
     result = json.loads((tables / "board-tables.json").read_text())
     (tables / "board-tables.json").write_text(json.dumps(result | {"notes": ["generated data"]}))
     assert "The data are generated, so the figures mean nothing." in tables_page(tables, "")
-    assert better_page(tables).startswith("There is no result of `board-tables` on real data so far")
+    assert better_page(tables).startswith("There is no result for `board-tables` on real data yet")
 
 
 def test_tables_are_ranked_and_the_best_is_bold(tables):
@@ -83,7 +83,7 @@ def test_what_is_better_on_tables_is_named(tables):
     assert "- Yacht: random forest, -0.500; leanbayes, default has -1.000" in text
     assert "- wine: random forest, 0.970; leanbayes, rank-1 has 0.950" in text
     # On the tables that both were run on.
-    assert "random forest takes 0.75 s a split on average, the default 7 s." in text
+    assert "random forest takes 0.75 s per split on average, the default 7 s." in text
     assert "energy" not in text.lower()
 
 

@@ -99,7 +99,7 @@ def test_compare_resumes(tables, tmp_path, capsys):
     words = ["compare", str(tables / "kinds.csv"), *SMALL, "--out", str(tmp_path), "--json", "--method"]
     assert main([*words, "plain"]) == 0
     first = json.loads(capsys.readouterr().out)
-    assert "holds a comparison already; pass --resume" in failure(capsys, *words, "plain")
+    assert "already holds a comparison; pass --resume" in failure(capsys, *words, "plain")
     assert main([*words, "plain", "ecmp", "--resume"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again["methods"][0] == first["methods"][0] and again["methods"][1]["name"] == "ecmp"
@@ -214,7 +214,7 @@ def test_fit_resumes(tables, tmp_path, capsys):
     words = ["fit", str(tables / "kinds.csv"), *SMALL, "--out", str(tmp_path)]
     assert main(words) == 0
     capsys.readouterr()
-    assert "holds a run already; pass --resume" in failure(capsys, *words)
+    assert "already holds a run; pass --resume" in failure(capsys, *words)
     assert main([*words, "--resume"]) == 0
 
 

@@ -168,7 +168,7 @@ def test_seen_rows_must_be_asked_for(tmp_path, capsys):
     seen = np.column_stack([dataset.train.x, dataset.train.y])
     known = write_csv(tmp_path / "known.csv", seen)
     line = failure(capsys, "evaluate", tmp_path / "model", known)
-    assert re.search(r"all 43 rows of .*known.csv equal .* trained .*; give .*--include-seen", line)
+    assert re.search(r"all 43 rows of .*known.csv equal .* trained .*; pass .*--include-seen", line)
     found = evaluate(capsys, tmp_path / "model", known, "--include-seen")
     assert counts(found) == (43, 43, 0)
     assert any("43 of the 43 rows" in note for note in found["notes"])
@@ -245,7 +245,7 @@ def test_a_comparison_of_other_rows_is_not_continued(uci, tmp_path, capsys):
         ("--limit", 5): "it had no limit instead of --limit 5",
     }.items():
         line = failure(capsys, *words, *changed, "--resume")
-        assert f"cannot go on with these rows: {expected}; choose another folder" in line
+        assert f"cannot continue with these rows: {expected}; choose another folder" in line
     assert (tmp_path / "out" / "compare.json").read_bytes() == before
     answer(capsys, *words, "--resume")
 
@@ -302,7 +302,7 @@ def test_an_unfinished_training_of_other_rows_is_not_resumed(uci, tmp_path, caps
     words = [command, "uci-yacht", "--root", tmp_path, *SMALL, "--budget", 3, *PLAIN, "--out", out]
     stopped(monkeypatch, *words)
     line = failure(capsys, *words, "--split", 2, "--resume")
-    assert "cannot go on with these rows: it had --split 0 instead of 2; choose another folder" in line
+    assert "cannot continue with these rows: it had --split 0 instead of 2; choose another folder" in line
     answer(capsys, *words, "--resume")
 
 

@@ -107,7 +107,7 @@ def test_methods_of_ones_own(own, capsys):
 def test_what_is_no_method_of_ones_own(own, capsys):
     words = ["fit", "a.csv", *SMALL, "--out", "out", "--method"]
     assert "there is no module 'your_methods'" in failure(capsys, *words, "your_methods:wide")
-    assert "'my_methods:number' is no method" in failure(capsys, *words, "my_methods:number")
+    assert "'my_methods:number' is not a method" in failure(capsys, *words, "my_methods:number")
     text = failure(capsys, *words, "my_methods:missing")
     assert "the module 'my_methods' has no 'missing'; its methods are" in text and "wide, tempered" in text
 

@@ -112,9 +112,9 @@ def test_a_changed_preset_is_trained_again(tables, tmp_path):
 
 def test_a_folder_with_another_comparison_is_refused(tables, tmp_path):
     run(tables / "kinds.csv", tmp_path, methods=["plain"])
-    with pytest.raises(OutputError, match="holds a comparison already"):
+    with pytest.raises(OutputError, match="already holds a comparison"):
         run(tables / "kinds.csv", tmp_path, methods=["plain"])
-    with pytest.raises(OutputError, match="has another samples"):
+    with pytest.raises(OutputError, match="has a different value for samples"):
         run(tables / "kinds.csv", tmp_path, methods=["plain"], samples=5, resume=True)
 
 
@@ -197,7 +197,7 @@ def test_another_network_and_widths():
         build_network(schema, "lenet6")
     with pytest.raises(ValueError, match="'text_lstm' does not take inputs of the kind 'image' and shape"):
         build_network(schema, "text_lstm")
-    with pytest.raises(ValueError, match="hidden gives the widths"):
+    with pytest.raises(ValueError, match="hidden sets the widths"):
         build_network(schema, "lenet5", hidden=[4])
 
 
@@ -307,7 +307,7 @@ def test_colour_images_are_augmented_and_others_are_not_unless_asked(pictures, t
     assert repr(choose_augmentation(colour)) == repr(choose_augmentation(colour, True)) == standard
     assert repr(choose_augmentation(grey, True)) == standard.replace("2", "1")
     assert [choose_augmentation(*given) for given in ((colour, False), (grey,), (grey, False), (table,))] == [None] * 4
-    with pytest.raises(ValueError, match="augment=True crops and flips images, and kinds.csv has none"):
+    with pytest.raises(ValueError, match="augment=True crops and flips images, but kinds.csv has none"):
         choose_augmentation(table, True)
 
 
@@ -318,7 +318,7 @@ def test_augmentation_is_stated_and_changes_training_alone(pictures, tmp_path):
     ]  # fmt: skip
     losses = [result["methods"][0]["history"][0]["loss"] for result in results]
     assert losses[0] != losses[1]
-    with pytest.raises(OutputError, match="has another augment"):
+    with pytest.raises(OutputError, match="has a different value for augment"):
         run(pictures, tmp_path / "None", ["plain"], augment=False, resume=True)
 
 

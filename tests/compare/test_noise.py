@@ -87,7 +87,7 @@ def test_heteroscedastic_noise_is_saved_and_read(line, tmp_path):
     x, y = line.ready("test")
     wanted = lb.predict(model, x, 1, likelihood=likelihood).log_prob(y)
     torch.testing.assert_close(lb.predict(saved.model, x, 1, likelihood=saved.likelihood).log_prob(y), wanted)
-    with pytest.raises(ValueError, match="real targets, and digits has classes"):
+    with pytest.raises(ValueError, match="real targets, but digits has classes"):
         make_likelihood(load("digits"), heteroscedastic=True)
 
 

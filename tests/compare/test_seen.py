@@ -71,6 +71,6 @@ def test_other_data_from_elsewhere_are_not_taken_for_the_same(table, tmp_path):
     other = load(generate.write_table(tmp_path / "other.csv", rows=30, seed=1))
     compare(load(table), ["plain"], 1, ood=other, **settings)
     changed = replace(other, test=Part(torch.as_tensor(other.test.x) + 1, other.test.y))
-    with pytest.raises(OutputError, match="has another ood"):
+    with pytest.raises(OutputError, match="has a different value for ood"):
         compare(load(table), ["plain"], 1, ood=changed, resume=True, **settings)
     compare(load(table), ["plain"], 1, ood=other, resume=True, **settings)

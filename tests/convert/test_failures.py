@@ -49,11 +49,11 @@ BAD = {
     ),
     "a selector that matches nothing": (
         lambda m: lb.bayesianize(m, lb.MeanField(), where=lb.types(nn.Conv3d)),
-        r"types\(Conv3d\) matches nothing that MeanField can serve; it could match conv \(Conv2d\)",
+        r"types\(Conv3d\) matches nothing that MeanField supports; it could match conv \(Conv2d\)",
     ),
     "a glob that matches nothing": (
         lambda m: lb.bayesianize(m, lb.MeanField(), where=lb.named("layer4.*")),
-        r"named\('layer4.\*'\) matches nothing that MeanField can serve",
+        r"named\('layer4.\*'\) matches nothing that MeanField supports",
     ),
     "a name that does not exist": (
         lambda m: lb.bayesianize(m, lb.MeanField(), where=lb.named("hiden")),
@@ -61,16 +61,16 @@ BAD = {
     ),
     "a predicate that matches nothing": (
         lambda m: lb.bayesianize(m, lb.MeanField(), where=lambda name, module: False),
-        "where matches nothing that MeanField can serve",
+        "where matches nothing that MeanField supports",
     ),
     "a layer that the method cannot serve": (
         lambda m: lb.bayesianize(m, lb.MeanField(), where=lb.named("norm")),
-        r"norm \(BatchNorm2d\) was asked for by name, but MeanField cannot serve a BatchNorm2d",
+        r"norm \(BatchNorm2d\) was asked for by name, but MeanField does not support BatchNorm2d",
     ),
     "a selector of layers that the method cannot serve": (
         lambda m: lb.bayesianize(m, lb.Rank1(), where=lb.norms()),
-        r"norms\(\) matches nothing that Rank1 can serve, only norm \(BatchNorm2d\): Rank1 cannot serve a BatchNorm2d; "
-        r"it could match conv \(Conv2d\)",
+        r"norms\(\) matches nothing that Rank1 supports, only norm \(BatchNorm2d\): Rank1 does not support "
+        r"BatchNorm2d; it could match conv \(Conv2d\)",
     ),
     "a rule that matches nothing": (
         lambda m: lb.bayesianize(m, {"conv": lb.MeanField(), nn.Conv1d: None}),
@@ -111,7 +111,7 @@ BAD = {
     ),
     "a container by name": (
         lambda m: lb.bayesianize(nn.Sequential(m), lb.MeanField(), where=lb.named("0")),
-        r"0 \(Net\) is no layer that can be converted; lb.named\('0.\*'\) selects what is inside",
+        r"0 \(Net\) is not a layer that can be converted; lb.named\('0.\*'\) selects what is inside",
     ),
     "an ensemble of a method that finds nothing": (
         lambda m: lb.bayesianize(m, lb.DeepEnsemble(of=lb.MeanField()), where=lb.named("nothing")),
@@ -140,7 +140,7 @@ def test_converting_twice(method):
     for first in (lb.MeanField(), lb.EMP(), lb.DeepEnsemble(members=2)):
         model = lb.bayesianize(SmallNet(), first)
         before, state = snapshot(model), copy.deepcopy(model.state_dict())
-        with pytest.raises(ValueError, match="converted already"):
+        with pytest.raises(ValueError, match="already converted"):
             lb.bayesianize(model, method)
         assert snapshot(model) == before
         assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
@@ -168,7 +168,7 @@ def test_bad_methods_are_refused_where_they_are_written(build, message):
 def test_something_that_is_no_model():
     with pytest.raises(TypeError, match="takes an nn.Module, not dict"):
         lb.bayesianize({}, lb.MeanField())
-    with pytest.raises(ValueError, match="MeanField finds no layer that it can serve in this ReLU"):
+    with pytest.raises(ValueError, match="MeanField finds no layer it supports in this ReLU"):
         lb.bayesianize(nn.ReLU(), lb.MeanField())
 
 

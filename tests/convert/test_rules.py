@@ -162,7 +162,7 @@ def test_the_report():
     selected = lb.bayesianize(Zoo(), lb.MeanField(), where=lb.named("hidden")).leanbayes_report.left
     assert ("conv", "Conv1d", "not selected by `where`") in selected
     everything = lb.bayesianize(Zoo(), lb.MeanField(), where=everywhere).leanbayes_report.left
-    assert ("norm", "LayerNorm", "MeanField cannot serve a LayerNorm") in everything
+    assert ("norm", "LayerNorm", "MeanField does not support LayerNorm") in everything
 
 
 def test_a_layer_under_the_rank_becomes_mean_field_and_is_listed():
@@ -214,10 +214,10 @@ REASONS = {
     "lazy": "it is lazy; run the model once first",
     "bounded": "max_norm rewrites its weight in place",
     "sparse": "sparse gradients need a plain weight",
-    "masked": "it holds mask beside its weights, which would be lost",
-    "gated": "it holds gate beside its weights, which would be lost",
+    "masked": "it also holds mask, which would be lost",
+    "gated": "it also holds gate, which would be lost",
     "complex": "its weight is complex",
-    "nested": "it holds extra.weight beside its weights, which would be lost",
+    "nested": "it also holds extra.weight, which would be lost",
 }
 
 
@@ -259,7 +259,7 @@ class Same(nn.Linear):
 def test_a_subclass_with_a_forward_of_its_own_is_left_alone():
     model = lb.bayesianize(nn.Sequential(Scaled(3, 3), Same(3, 3)), lb.MeanField())
     assert converted(model) == ["1"]
-    assert ("0", "Scaled", "Scaled defines a forward of its own") in model.leanbayes_report.left
+    assert ("0", "Scaled", "Scaled defines its own forward") in model.leanbayes_report.left
     assert type(lb.point_estimate(model)[1]) is Same
 
 
@@ -277,9 +277,9 @@ def test_a_layer_whose_call_was_changed_is_left_alone():
     model = lb.bayesianize(model, lb.MeanField())
     assert converted(model) == ["3"]
     assert model.leanbayes_report.left == [
-        ("0", "Linear", "its forward was replaced by another one"),
-        ("1", "Called", "Called defines a __call__ of its own"),
-        ("2", "MultiheadAttention", "its forward was replaced by another one"),
+        ("0", "Linear", "its forward was replaced"),
+        ("1", "Called", "Called defines its own __call__"),
+        ("2", "MultiheadAttention", "its forward was replaced"),
     ]
 
 

@@ -262,7 +262,9 @@ def test_compressed(tmp_path):
 
 def test_without_names(path):
     path.write_text("1,2\n3,4\n")
-    with pytest.raises(ValueError, match="first line of .*table.csv holds numbers where names .* pass header=False"):
+    with pytest.raises(
+        ValueError, match="first line of .*table.csv holds numbers instead of column names; .* pass header=False"
+    ):
         read(path)
     columns = read(path, header=False)
     assert list(columns) == ["column 1", "column 2"] and columns["column 2"].values.tolist() == [2.0, 4.0]
@@ -337,7 +339,7 @@ def test_a_first_line_that_lacks_one_name(path):
     # As R writes row names.
     path.write_text("a,b\nr1,2,3\nr2,4,5\n")
     cells = read_cells(path)
-    assert list(cells.columns) == ["column 1", "a", "b"] and "one cell more" in cells.notes[0]
+    assert list(cells.columns) == ["column 1", "a", "b"] and "one more cell" in cells.notes[0]
     # A separator at the end of each line but the first.
     path.write_text("a,b\n2,3,\n4,5,\n")
     assert list(read_cells(path).columns) == ["a", "b", "column 3"]

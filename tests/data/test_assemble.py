@@ -56,7 +56,7 @@ def test_categories_stay_zeros_and_ones():
 def test_labels_out_of_range(label):
     train = labelled()
     train.y[7] = label
-    with pytest.raises(ValueError, match=f"labels of made must be from 0 to 3, but label {label} stands at position 7"):
+    with pytest.raises(ValueError, match=f"labels of made must be from 0 to 3, but the one at position 7 is {label}"):
         assemble("made", "classification", "image", train, class_names=NAMES)
 
 

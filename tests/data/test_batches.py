@@ -88,7 +88,7 @@ def test_resuming_something_else_is_an_error(change):
     other = numbered(**({"rows": 8, "batch_size": 2} | change))
     with pytest.raises(ValueError, match=f"cannot resume: {next(iter(change))} was"):
         other.load_state_dict(numbered(8, 2).state_dict())
-    with pytest.raises(ValueError, match="cannot resume: rows was 8, and is 9 now"):
+    with pytest.raises(ValueError, match="cannot resume: rows was 8, but is 9 now"):
         numbered(9, 2).load_state_dict(numbered(8, 2).state_dict())
 
 

@@ -55,14 +55,16 @@ def test_a_batch_that_is_missing_is_named(tmp_path, layout):
 def test_truncated_batch(tmp_path):
     path = generate.write_cifar10(tmp_path) / "data_batch_2.bin"
     path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(ValueError, match="data_batch_2.bin is truncated: .* no whole number of records of 3073 bytes"):
+    with pytest.raises(
+        ValueError, match="data_batch_2.bin is truncated: .* not a whole number of records of 3073 bytes"
+    ):
         load("cifar10", root=tmp_path)
 
 
 def test_labels_out_of_range(tmp_path):
     path = generate.write_cifar10(tmp_path) / "test_batch.bin"
     path.write_bytes(b"\x0a" + path.read_bytes()[1:])
-    with pytest.raises(ValueError, match="from 0 to 9, but label 10 stands at position 0"):
+    with pytest.raises(ValueError, match="from 0 to 9, but the one at position 0 is 10"):
         load("cifar10", root=tmp_path)
 
 

@@ -114,7 +114,7 @@ def test_an_interrupted_transfer_goes_on_where_it_broke(server, tmp_path):
 
 def test_a_later_call_goes_on_where_an_earlier_one_gave_up(server, tmp_path):
     server.break_after = [500_000, 0, 0]
-    with pytest.raises(OSError, match="cannot be downloaded .* what has come so far is kept"):
+    with pytest.raises(OSError, match="cannot be downloaded .* what has arrived so far is kept"):
         get(server, tmp_path / "file", attempts=2)
     assert left(tmp_path) == ["file.part"] and (tmp_path / "file.part").stat().st_size == 500_000
     get(server, tmp_path / "file")
@@ -156,13 +156,13 @@ def test_a_busy_server_is_asked_again(server, tmp_path):
     get(server, tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == CONTENT
     server.statuses = [503] * 9
-    with pytest.raises(OSError, match="cannot be downloaded .the server answers 503"):
+    with pytest.raises(OSError, match="cannot be downloaded .the server answered 503"):
         get(server, tmp_path / "other", attempts=3)
     assert len(server.statuses) == 6
 
 
 def test_a_file_that_does_not_exist_is_not_asked_for_again(server, tmp_path):
-    with pytest.raises(OSError, match="nothing cannot be downloaded .the server answers 404"):
+    with pytest.raises(OSError, match="nothing cannot be downloaded .the server answered 404"):
         get(server, tmp_path / "file", path="nothing")
     assert len(server.asked) == 1
 
@@ -258,9 +258,9 @@ def test_archives_are_unpacked(server, tmp_path, monkeypatch):
     ("data", "message"),
     [
         (archive(("other/file", b"")), "does not hold a folder cifar-10-batches-bin"),
-        (archive(("cifar-10-batches-bin/a", b"x" * 5000))[:-60], "is no complete archive"),
-        (b"nothing", "is no complete archive"),
-        (archive(("../outside", b"bad")), "is no complete archive"),
+        (archive(("cifar-10-batches-bin/a", b"x" * 5000))[:-60], "is not a complete archive"),
+        (b"nothing", "is not a complete archive"),
+        (archive(("../outside", b"bad")), "is not a complete archive"),
     ],
     # Archives carry the time of their making: as names of tests they would differ between processes.
     ids=["other-folder", "cut-short", "no-archive", "outside"],
@@ -274,5 +274,5 @@ def test_archives_that_do_not_fit_leave_nothing_half_done(server, tmp_path, monk
 
 
 def test_sets_without_a_source(tmp_path):
-    with pytest.raises(ValueError, match="no public source of 'uci-yacht'; those that can be downloaded: mnist"):
+    with pytest.raises(ValueError, match="no public source for 'uci-yacht'; available for download: mnist"):
         obtain("uci-yacht", tmp_path)

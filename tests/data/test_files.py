@@ -43,7 +43,7 @@ def test_compressed_files_are_read(tmp_path):
 )
 def test_damaged_compressed_files(tmp_path, damage):
     (tmp_path / "a.gz").write_bytes(damage(gzip.compress(b"content" * 100)))
-    with pytest.raises(ValueError, match="a.gz is no complete gzip file"):
+    with pytest.raises(ValueError, match="a.gz is not a complete gzip file"):
         read_bytes(tmp_path / "a.gz")
 
 

@@ -96,7 +96,7 @@ def test_truncated_image_is_named(tree):
 
 def test_unknown_class_in_another_part(tree):
     (tree / "val" / "class_0").rename(tree / "val" / "class_9")
-    with pytest.raises(ValueError, match="class_9 is no class of the training images"):
+    with pytest.raises(ValueError, match="class_9 is not a class of the training images"):
         load(tree, size=16)
 
 

@@ -35,7 +35,7 @@ def test_truncated_and_too_long(path):
 @pytest.mark.parametrize("data", [b"", b"\0\0\x08", b"\0\0\x08\x03\0\0", b"<html>", b"\0\0\x07\x01\0\0\0\0"])
 def test_no_idx_file(path, data):
     path.write_bytes(data)
-    with pytest.raises(ValueError, match="is no idx file: its first bytes are"):
+    with pytest.raises(ValueError, match="is not an idx file: its first bytes are"):
         read_idx(path)
 
 

@@ -69,7 +69,7 @@ def lists(*values):
         ({"y_train": np.zeros(3, np.int64)}, "must hold one label per review"),
         ({"x_test": lists([1], [0]), "y_test": np.zeros(2, np.int64)}, "review 1 of .* a list of word ranks from 1 on"),
         ({"x_test": lists(1, 2), "y_test": np.zeros(2, np.int64)}, "review 0 of .* a list of word ranks from 1 on"),
-        ({"y_test": np.full(40, 2)}, "from 0 to 1, but label 2"),
+        ({"y_test": np.full(40, 2)}, "from 0 to 1, but the one at position 0 is 2"),
         ({"x_train": None}, "lacks the arrays x_train"),
     ],
 )

@@ -108,7 +108,7 @@ def test_masks_are_an_option(folder):
 
 def test_what_was_left_out_is_said(folder):
     notes = load(folder).notes
-    assert notes[0] == f"{len(taken(folder))} of 21 stays were taken"
+    assert notes[0] == f"{len(taken(folder))} of 21 stays were used"
     assert "1 stays of patients under 18 years were left out" in notes
     assert "2 stays of admissions with several stays were left out" in notes
     assert "1 stays with a transfer between units were left out" in notes

@@ -50,7 +50,7 @@ def test_a_file_that_is_missing_is_named(tmp_path):
         (
             "train-labels-idx1-ubyte",
             np.full(200, 11, np.uint8),
-            "must be from 0 to 9, but label 11 stands at position 0",
+            "must be from 0 to 9, but the one at position 0 is 11",
         ),
         (
             "train-labels-idx1-ubyte",

@@ -42,13 +42,15 @@ def test_images_come_from_one_file_or_a_folder(tmp_path):
 
 def test_a_table_does_not_fit_a_network_of_arrays(tmp_path, trained):
     np.savez(tmp_path / "own.npz", x=np.random.rand(20, 3), y=np.random.rand(20))
-    with pytest.raises(ValueError, match="trained on arrays, which have no names of columns to look for in train.csv"):
+    with pytest.raises(
+        ValueError, match="on arrays without column names, so the columns of train.csv cannot be matched"
+    ):
         read_new(tmp_path / "train.csv", load(tmp_path / "own.npz").schema)
 
 
 def test_a_folder_without_images_is_an_error(tmp_path, trained):
     for schema in (trained.schema, load("digits").schema):
-        with pytest.raises(ValueError, match="is a folder, and holds no images for this network; give a file"):
+        with pytest.raises(ValueError, match="is a folder without images for this network; pass a file"):
             read_new(tmp_path, schema)
 
 
@@ -209,7 +211,7 @@ def test_arrays(tmp_path):
     with pytest.raises(ValueError, match=r"has inputs of shape \(1, 9, 8\), but the network takes \(1, 8, 8\)"):
         read_new(tmp_path / "new.npz", schema)
     np.savez(tmp_path / "new.npz", x=np.zeros((1, 8, 8), np.uint8), y=np.array([10]))
-    with pytest.raises(ValueError, match="from 0 to 9, but label 10"):
+    with pytest.raises(ValueError, match="from 0 to 9, but the one at position 0 is 10"):
         read_new(tmp_path / "new.npz", schema)
     np.savez(tmp_path / "new.npz", z=np.zeros(1))
     with pytest.raises(ValueError, match="new.npz lacks the array 'x'; it holds z"):
@@ -226,7 +228,7 @@ def test_texts(tmp_path):
 
 def test_files_of_another_kind(tmp_path):
     (tmp_path / "a.csv").write_text("x\n1\n")
-    with pytest.raises(ValueError, match="cannot read a.csv; give an image, a folder of images or an NPZ file with x"):
+    with pytest.raises(ValueError, match="cannot read a.csv; pass an image, a folder of images or an NPZ file with x"):
         read_new(tmp_path / "a.csv", load("digits").schema)
     with pytest.raises(FileNotFoundError, match="there is no file"):
         read_new(tmp_path / "b.csv", load("digits").schema)
@@ -236,5 +238,5 @@ def test_new_rows_without_names_cannot_be_told_apart(tmp_path):
     (tmp_path / "a.csv").write_text("x,z,y\n" + "".join(f"{i},{i % 4},{i}.5\n" for i in range(40)))
     schema = load(tmp_path / "a.csv").schema
     (tmp_path / "new.csv").write_text("1,2\n3,4\n")
-    with pytest.raises(ValueError, match="names of columns should stand; add a line of names$"):
+    with pytest.raises(ValueError, match="holds numbers instead of column names; add a line of names$"):
         read_rows(tmp_path / "new.csv", schema)

@@ -66,8 +66,8 @@ def test_given_parts_are_kept(tmp_path):
         ({"x": np.zeros(3), "y": np.zeros(3)}, {}, r"must have 2, 3 or 4 axes, not the shape \(3,\)"),
         ({"x": np.full((3, 1), np.nan), "y": np.zeros(3)}, {}, "the inputs of a.npz hold NaN or infinite values"),
         ({"x": np.zeros((3, 1), "S3"), "y": np.zeros(3)}, {}, r"the inputs of a.npz must be numbers, not \|S3"),
-        ({"x": np.zeros((9, 1)), "y": np.arange(9) - 1}, {}, "from 0 to 7, but label -1 stands at position 0"),
-        ({"x": np.zeros((9, 1)), "y": np.arange(9)}, {"classes": 5}, "from 0 to 4, but label 5 stands at position 5"),
+        ({"x": np.zeros((9, 1)), "y": np.arange(9) - 1}, {}, "from 0 to 7, but the one at position 0 is -1"),
+        ({"x": np.zeros((9, 1)), "y": np.arange(9)}, {"classes": 5}, "from 0 to 4, but the one at position 5 is 5"),
         (
             {"x": np.zeros((9, 1)), "y": np.arange(9) / 2},
             {"task": "classification"},

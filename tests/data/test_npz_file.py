@@ -41,7 +41,7 @@ def test_damaged_files(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, x=np.arange(1000))
     path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(ValueError, match="is no complete NPZ file"):
+    with pytest.raises(ValueError, match="is not a complete NPZ file"):
         read_npz(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x.npy", b"nothing")

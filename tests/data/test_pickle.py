@@ -121,7 +121,7 @@ def test_arrays_that_lie_about_themselves_are_refused():
 
 
 def test_an_array_class_cannot_be_called():
-    with pytest.raises(ValueError, match="no complete pickled file"):
+    with pytest.raises(ValueError, match="not a complete pickled file"):
         load_pickle_bytes(b"\x80\x02cnumpy\nndarray\nK\x05\x85R.", "file")
 
 
@@ -134,7 +134,7 @@ def test_stand_ins_cannot_be_changed_for_the_next_file():
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"no pickle", dumps([1, 2, 3])[:-3], b"\x80\x02}U\x01"])
 def test_damaged_files(data):
-    with pytest.raises(ValueError, match="file is no complete pickled file"):
+    with pytest.raises(ValueError, match="file is not a complete pickled file"):
         load_pickle(io.BytesIO(data), "file")
 
 

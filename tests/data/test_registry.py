@@ -33,7 +33,7 @@ def test_root_from_the_environment(tmp_path, monkeypatch):
 
 
 def test_a_name_cannot_be_registered_twice():
-    with pytest.raises(ValueError, match="a reader for 'mnist' is registered already"):
+    with pytest.raises(ValueError, match="a reader for 'mnist' is already registered"):
         register("mnist")(lambda root: None)
 
 
@@ -60,7 +60,7 @@ def test_missing_file():
 
 def test_unknown_format(tmp_path):
     (tmp_path / "a.xlsx").touch()
-    with pytest.raises(ValueError, match=r"a.xlsx is of no known format; files are read that end in .npz, .csv|.csv"):
+    with pytest.raises(ValueError, match=r"a.xlsx has an unknown format; supported files end in .npz, .csv|.csv"):
         load(tmp_path / "a.xlsx")
 
 

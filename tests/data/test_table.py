@@ -116,7 +116,7 @@ def test_rows_without_a_target_are_left_out(tmp_path, missing):
     (tmp_path / "a.csv").write_text("x,y\n" + rows)
     read = load(tmp_path / "a.csv", missing=missing)
     assert len(read.train) + len(read.valid) + len(read.test) == 15
-    assert read.notes == ("5 of 20 rows were left out, as they have no 'y'",)
+    assert read.notes == ("5 of 20 rows were left out because they lack 'y'",)
 
 
 def whole_numbers(tmp_path, values):
@@ -209,7 +209,7 @@ def test_tables_and_options_that_do_not_fit(tmp_path, content, options, message)
 
 def test_lists_are_not_texts(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
-    with pytest.raises(TypeError, match="categories, numbers, drop and na are lists of texts"):
+    with pytest.raises(TypeError, match="categories, numbers, drop and na are lists of strings"):
         load(tmp_path / "a.csv", drop="x")
 
 
@@ -402,7 +402,7 @@ def test_texts_that_stand_for_no_target_are_named(tmp_path):
     rows = "".join(f"{i * 0.5},{'unknown' if i % 30 == 7 else 37 * i % 61 + 0.5}\n" for i in range(60))
     (tmp_path / "a.csv").write_text("x,y\n" + rows)
     assert load(tmp_path / "a.csv").notes == (
-        "2 of 60 rows were left out, as they have no 'y' or one that stands for none ('unknown')",
+        "2 of 60 rows were left out because they lack 'y' or have one that stands for none ('unknown')",
     )
 
 

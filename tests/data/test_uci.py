@@ -49,8 +49,8 @@ def test_a_set_that_is_not_there(tmp_path, folder):
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("data.txt", "1 2 3 a\n", "data.txt is no table of numbers"),
-        ("data.txt", "1 2 3 4\n1 2\n", "data.txt is no table of numbers"),
+        ("data.txt", "1 2 3 a\n", "data.txt is not a table of numbers"),
+        ("data.txt", "1 2 3 4\n1 2\n", "data.txt is not a table of numbers"),
         ("data.txt", "", "data.txt is empty"),
         ("data.txt", "1 2 3 nan\n", "data.txt holds values that are missing or infinite"),
         ("index_features.txt", "0\n7\n", "must hold whole numbers from 0 to 3"),

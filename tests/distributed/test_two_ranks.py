@@ -81,7 +81,7 @@ def noise_differs(rank):
 
 def too_small(rank):
     elbo = make_elbo(lb.MeanField())
-    with pytest.raises(ValueError, match="under the batch of 32"):
+    with pytest.raises(ValueError, match="smaller than the batch of 32"):
         elbo(*data())
 
 

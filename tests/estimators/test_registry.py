@@ -78,5 +78,5 @@ def test_an_estimator_that_does_not_apply_is_an_error_that_lists_those_that_do()
 
 
 def test_names_are_registered_once():
-    with pytest.raises(ValueError, match="an estimator named 'local' is registered already"):
+    with pytest.raises(ValueError, match="an estimator named 'local' is already registered"):
         register_estimator("local")(estimator("weight").function)

@@ -37,7 +37,7 @@ def convert(network, method):
     torch.manual_seed(0)
     method, where = METHODS[method]
     if network == "gemma" and where in (None, EMBEDDINGS) and not method.whole_model:
-        # Its embedding has a forward of its own and is tied to the output.
+        # Its embedding has its own forward and is tied to the output.
         where = lb.norms() if isinstance(method, lb.EMP) else lb.named("*_proj")
     model = lb.bayesianize(getattr(tiny, network)(), method, where=where)
     # Values that neither initialisation nor conversion would give.

@@ -161,7 +161,7 @@ def test_the_optimiser_has_our_groups(tmp_path):
 def test_optimisers_with_parameters_of_their_own_are_refused(tmp_path):
     trainer = BayesTrainer(make(), arguments(tmp_path), train_dataset=tiny.labelled())
     trainer.optimizer_cls_and_kwargs = (torch.optim.SGD, {"optimizer_dict": {}})
-    with pytest.raises(ValueError, match="chooses its own parameters"):
+    with pytest.raises(ValueError, match="groups parameters itself"):
         trainer.create_optimizer()
 
 
@@ -291,7 +291,7 @@ def test_data_without_a_length_needs_its_size(tmp_path):
             return iter(tiny.labelled())
 
     trainer = BayesTrainer(make(), arguments(tmp_path, max_steps=1), train_dataset=Stream())
-    with pytest.raises(ValueError, match="give dataset_size"):
+    with pytest.raises(ValueError, match="pass dataset_size"):
         trainer.train()
     trainer = BayesTrainer(make(), arguments(tmp_path, max_steps=1), train_dataset=Stream(), dataset_size=10)
     trainer.train()

@@ -219,12 +219,12 @@ def test_warm_start_goes_on(blobs):
     scaler, first = warm.input_scaler_, min(warm.validation_curve_)
     warm.fit(X, y)
     assert warm.input_scaler_ is scaler and min(warm.validation_curve_) < first
-    with pytest.raises(ValueError, match="goes on with the classes"):
+    with pytest.raises(ValueError, match="continues with the classes"):
         warm.fit(X, y + 1)
     with pytest.raises(ValueError, match="expecting 3 features"):
         warm.fit(X[:, :2], y)
     regressor = BayesRegressor("plain", **QUICK | {"epochs": 1}, warm_start=True).fit(X, y)
-    with pytest.raises(ValueError, match="goes on with targets of shape"):
+    with pytest.raises(ValueError, match="continues with targets of shape"):
         regressor.fit(X, np.column_stack([y, y]))
 
 

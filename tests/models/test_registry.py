@@ -109,7 +109,7 @@ def test_values_that_are_not_allowed(name, options, message):
 
 
 def test_a_name_is_registered_once():
-    with pytest.raises(ValueError, match="'mlp' is registered already"):
+    with pytest.raises(ValueError, match="'mlp' is already registered"):
         register("mlp")(torch.nn.Identity)
 
 

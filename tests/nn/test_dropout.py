@@ -67,5 +67,5 @@ def test_a_point_estimate_has_the_plain_layer_back():
 
 
 def test_a_model_without_dropout_layers_is_an_error():
-    with pytest.raises(ValueError, match="MCDropout finds no layer that it can serve"):
+    with pytest.raises(ValueError, match="MCDropout finds no layer it supports"):
         lb.bayesianize(nn.Sequential(nn.Linear(3, 2)), lb.MCDropout(p=None))

@@ -244,7 +244,7 @@ def test_parameters_that_no_module_resets_are_listed():
 
     plain = Scaled()
     model = lb.bayesianize(plain, lb.DeepEnsemble(members=2))
-    assert ("scale", "no reset_parameters of its own: drawn anew with its mean and spread") in (
+    assert ("scale", "no reset_parameters of its own: redrawn with its mean and spread") in (
         model.leanbayes_report.notes
     )
     members = model.member.scale
@@ -273,7 +273,7 @@ def test_a_point_estimate_of_a_member_with_components_of_its_own():
 def test_bad_requests():
     with pytest.raises(ValueError, match="where= chooses layers for the members' method"):
         lb.bayesianize(SmallNet(), lb.DeepEnsemble(), where=lb.norms())
-    with pytest.raises(ValueError, match="converted already"):
+    with pytest.raises(ValueError, match="already converted"):
         lb.bayesianize(lb.bayesianize(SmallNet(), lb.MeanField()), lb.DeepEnsemble())
     with pytest.raises(ValueError, match="no parameters to make an ensemble of"):
         lb.bayesianize(nn.ReLU(), lb.DeepEnsemble())

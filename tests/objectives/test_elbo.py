@@ -154,7 +154,7 @@ def test_a_mask_of_targets_that_are_probabilities_has_no_class_axis():
 
 def test_a_batch_without_examples_is_an_error():
     elbo = lb.ELBO(lb.bayesianize(small_net(), lb.MeanField()), 24)
-    with pytest.raises(ValueError, match="the batch has no examples"):
+    with pytest.raises(ValueError, match="the batch is empty"):
         elbo(torch.empty(0, 4), torch.empty(0, dtype=torch.long))
 
 
@@ -185,7 +185,7 @@ def test_a_missing_dataset_size_is_an_error():
 
 
 def test_a_dataset_size_under_the_batch_is_an_error():
-    with pytest.raises(ValueError, match="under the batch of 24"):
+    with pytest.raises(ValueError, match="smaller than the batch of 24"):
         lb.ELBO(lb.bayesianize(small_net(), lb.MeanField()), dataset_size=23)(*data())
 
 

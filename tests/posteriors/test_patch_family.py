@@ -160,7 +160,7 @@ def test_biases_can_have_a_prior_of_their_own():
         (lambda: lb.EMP(3, mixing=(0.5, 0.5)), "3 probabilities above 0 with a sum of 1"),
         (lambda: lb.EMP(2, mixing=(0.5, 0.6)), "2 probabilities above 0 with a sum of 1"),
         (lambda: lb.EMP(2, mixing=(0.5, 0.5), learn_mixing=True), "not both"),
-        (lambda: lb.EMP(1, zero=True), "components from 2 on"),
+        (lambda: lb.EMP(1, zero=True), "components must be at least 2"),
         (lambda: lb.EMP(draw="example", sigma=0.1), "neither zero nor sigma"),
         (lambda: lb.EMP(sigma=-1), "sigma"),
         (lambda: lb.Patch(assign="row"), "assign"),

@@ -25,7 +25,7 @@ def test_the_same_comparison_gives_the_same_file(tmp_path):
 
 
 def test_no_comparison(tmp_path):
-    with pytest.raises(FileNotFoundError, match="compare.json is not there; give the folder"):
+    with pytest.raises(FileNotFoundError, match="compare.json does not exist; pass the folder"):
         write_report(tmp_path)
 
 

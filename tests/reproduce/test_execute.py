@@ -45,7 +45,7 @@ def test_given_seeds_take_the_place_of_the_presets(folders):
 @pytest.mark.parametrize(
     "seeds, message",
     [
-        ([0, 1, 0], "every seed counts once, and 0 was given again"),
+        ([0, 1, 0], "the seed 0 was given twice"),
         ([-1], "from 0 to 2\\*\\*63 - 1, not -1"),
         ([2**63], "from 0 to 2\\*\\*63 - 1, not 9223372036854775808"),
         ([0.5], "whole numbers .* not 0.5"),

@@ -27,7 +27,7 @@ def test_no_recipe_is_broken():
 
 def test_an_id_is_given_once(only):
     only(make_recipe())
-    with pytest.raises(ValueError, match="'vn-toy' is registered already"):
+    with pytest.raises(ValueError, match="'vn-toy' is already registered"):
         register(make_recipe())
 
 

@@ -357,9 +357,9 @@ class TestTrained:
     def test_other_data_are_an_error(self, make_run, train):
         train(make_run())
         x, y = examples()
-        with pytest.raises(OutputError, match="was started on other data than these; .*--data, or another --work"):
+        with pytest.raises(OutputError, match="was started on different data; .*--data, or another --work"):
             train(make_run(), data=(x, 1 - y))
-        with pytest.raises(OutputError, match="was started on other data"):
+        with pytest.raises(OutputError, match="was started on different data"):
             train(make_run(), data=(x + 1, y))
 
     def test_one_of_a_former_version_is_used_and_that_is_said(self, make_run, train, tmp_path, capsys):
@@ -373,7 +373,7 @@ class TestTrained:
             assert_same(weights(first), weights(train(make_run())[0]))
         assert capsys.readouterr().err.count("has no note of its data; they are taken to be these") == 1
         x, y = examples()
-        with pytest.raises(OutputError, match="was started on other data"):
+        with pytest.raises(OutputError, match="was started on different data"):
             train(make_run(), data=(x, 1 - y))
 
     def test_seeds_give_other_networks_and_the_same_seed_the_same(self, make_run, train):
@@ -405,7 +405,7 @@ def test_real_data_are_asked_for_outside_smoke_runs(make_run, tmp_path):
 
 
 def test_a_data_folder_that_is_not_there_is_an_error(make_run, tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no data folder .*missing; give .* with --data"):
+    with pytest.raises(FileNotFoundError, match="there is no data folder .*missing; pass .* with --data"):
         make_run(data=tmp_path / "missing")
 
 
@@ -421,7 +421,7 @@ def test_only_some_pieces_of_work_are_done(make_run):
         with pytest.raises(PartDone) as part:
             make_run(only=["b*", "c"]).units(work, pieces)
         assert part.value.open == ["a-seed0"] and done == [2, 3]
-    with pytest.raises(ValueError, match=r"named like c; there are a-seed0, b-seed0, b-seed1"):
+    with pytest.raises(ValueError, match=r"piece of work matches c; there are a-seed0, b-seed0, b-seed1"):
         make_run(only=["c"]).units(work, pieces)
     with pytest.raises(PartDone):
         make_run(only=["c"]).unit("d", lambda: done.append(0))

@@ -67,7 +67,7 @@ def test_a_run_that_is_continued_is_in_the_same_phase(tmp_path):
 
 def test_a_model_without_two_halves_is_refused():
     net = nn.Linear(4, 3)
-    with pytest.raises(ValueError, match="no patches to train in turns"):
+    with pytest.raises(ValueError, match="no patches to train in turn;"):
         fit(net, (torch.randn(8, 4), torch.randint(3, (8,))), CONFIG, callbacks=[Alternate()])
 
 

@@ -132,5 +132,5 @@ def test_refuses(part, message):
 def test_refuses_shares_that_do_not_come_out():
     with pytest.raises(ValueError, match="not a multiple of the 2 processes"):
         source(10, batch_size=3, world=2)
-    with pytest.raises(ValueError, match="1 examples cannot be shared out"):
+    with pytest.raises(ValueError, match="1 examples cannot be shared between"):
         source(1, batch_size=2, world=2)

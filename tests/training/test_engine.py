@@ -308,7 +308,7 @@ def test_data_that_can_be_gone_through_only_once():
     settings = config(dataset_size=96)
     with pytest.raises(ValueError, match="gave no batch in epoch 2; pass something that can be iterated again"):
         fit(network(), once(), settings)
-    with pytest.raises(ValueError, match="none any more; pass something that can be iterated again"):
+    with pytest.raises(ValueError, match="none left; pass something that can be iterated again"):
         fit(network(), {"train": (x, y), "valid": once()}, settings)
     assert len(fit(network(), once(), config(dataset_size=96, epochs=1))) == 1
 
@@ -365,7 +365,7 @@ def test_ctrl_c(tmp_path):
 
 def test_a_folder_in_use(tmp_path):
     fit(network(), data(), config(), out=tmp_path)
-    with pytest.raises(OutputError, match="holds a run already; pass resume=True"):
+    with pytest.raises(OutputError, match="already holds a run; pass resume=True"):
         fit(network(), data(), config(), out=tmp_path)
 
 
@@ -375,15 +375,15 @@ def test_checkpoints_that_do_not_fit(tmp_path):
         fit(network(), data(), config(lr=0.5), out=tmp_path, resume=True)
     with pytest.raises(OutputError, match="started on 96 training examples, and the data has 64"):
         fit(network(), data(64), config(), out=tmp_path, resume=True)
-    with pytest.raises(OutputError, match="cannot go on with these rows: it did not record its own; choose another"):
+    with pytest.raises(OutputError, match="cannot continue with these rows: it did not record its own; choose another"):
         fit(network(), data(), config(), out=tmp_path, resume=True, identity={"rows": "a"})
-    with pytest.raises(OutputError, match="is of another model"):
+    with pytest.raises(OutputError, match="belongs to another model"):
         fit(network(lb.MeanField()), data(), config(), out=tmp_path, resume=True)
     # The weights of a plain network load into a converted one, and into every member of an ensemble.
     with pytest.raises(OutputError, match="is of another model"):
         fit(network(lb.DeepEnsemble(members=2)), data(), config(), out=tmp_path, resume=True)
     torch.save({"format": 99}, tmp_path / "last.pt")
-    with pytest.raises(OutputError, match="no checkpoint that this version can read"):
+    with pytest.raises(OutputError, match="not a checkpoint that this version can read"):
         fit(network(), data(), config(), out=tmp_path, resume=True)
 
 
@@ -396,7 +396,7 @@ def test_a_checkpoint_of_other_rows_is_not_resumed(tmp_path):
         ("split", None): "it had split=0 instead of none",
         ("rows", "b"): "table.csv has changed since",
     }.items():
-        with pytest.raises(OutputError, match=f"the run in .* cannot go on with these rows: {expected}; choose"):
+        with pytest.raises(OutputError, match=f"the run in .* cannot continue with these rows: {expected}; choose"):
             fit(network(), data(), config(), out=tmp_path, resume=True, identity=known | dict([changed]))
     # The same rows, and rows of which nothing is known.
     for identity in (known, None):

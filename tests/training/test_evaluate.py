@@ -77,7 +77,7 @@ def test_now_and_then():
 
 
 def test_no_batch():
-    with pytest.raises(ValueError, match="holds no example"):
+    with pytest.raises(ValueError, match="has no examples"):
         fit(network(), {"train": data(), "valid": []}, config())
 
 

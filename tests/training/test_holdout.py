@@ -69,7 +69,7 @@ def test_where_nothing_can_be_held_out():
     assert "valid_nll" in fit(network(), data(20), config(**STOPPING)).last
     with pytest.raises(ValueError, match="hold_out=0.1 takes rows of data in memory, not of a DataLoader"):
         fit(network(), loader, config(hold_out=0.1))
-    with pytest.raises(ValueError, match="fit_many offers no hold_out"):
+    with pytest.raises(ValueError, match="fit_many does not support hold_out"):
         fit_many([network()], [data()], config(hold_out=0.1))
     with pytest.raises(ValueError, match="is fitted to validation data, and there is none"):
         fit(torch.nn.Linear(2, 1), (data()[0], data()[0].sum(1)), config(), likelihood=lb.Gaussian(1.0, held_out=True))

@@ -80,7 +80,7 @@ def check_rerun(owner: torch.nn.Module) -> None:
         return
     if _is_reentrant():
         raise RuntimeError(
-            f"reentrant activation checkpointing does not keep what a converted model has drawn; {_ADVICE}"
+            f"reentrant activation checkpointing does not keep the draws of a converted model; {_ADVICE}"
         )
     if owner in _DEPENDENT:
         raise RuntimeError(f"activation checkpointing ran a layer again without its sampling state; {_ADVICE}")

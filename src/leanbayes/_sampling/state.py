@@ -41,7 +41,7 @@ class Sampling:
 
     Attributes:
         n: Samples folded in the batch axis, sample index outermost.
-        joint: One draw per sample for all rows; else the layer's estimator decides.
+        joint: One draw per sample for all rows; otherwise the layer's estimator decides.
         mean: Use posterior means only, everywhere or where a selector says.
         zero_mean: Drop the posterior means, everywhere or where a selector says.
         estimator: Overrides the layers' own estimators.
@@ -56,7 +56,7 @@ class Sampling:
         whole_gradients: Whether each member of an ensemble gets the gradient of one network, although the loss is
             averaged over the members.
         marginal: Whether the rows of one sample may share their noise, as only the distribution of each example counts;
-            the quickest way to draw that has this distribution is then taken.
+            layers then draw in the fastest way that has this distribution.
         kept: What does not change between the passes of one prediction, such as scales, by posterior; None computes it
             for every pass.
     """
@@ -104,7 +104,7 @@ class Sampling:
         return self.joint or (self.marginal and self.estimator is None)
 
     def source(self, n: int) -> Sampling:
-        """A state for n draws that are no part of a pass, from the same source of noise."""
+        """A state for n draws outside of any pass, from the same source of noise."""
         return Sampling(n=n, generator=self.generator, stream=self.stream)
 
     def is_default(self) -> bool:

@@ -30,7 +30,7 @@ def best_weights(log_density: Tensor, start: Tensor) -> Tensor:
         Weights ``[K]`` of `LEAST` at least, with a sum of 1.
     """
     if bool(log_density.isnan().any()):
-        raise ValueError("some targets have NaN for a density; look for NaN or infinite parameters and outputs")
+        raise ValueError("the density of some targets is NaN; look for NaN or infinite parameters and outputs")
     relative = (log_density - log_density.amax(0)).clamp_min(_LOWEST).exp()
     weights = at_least(start)
     mixture, power = weights @ relative, 1.0

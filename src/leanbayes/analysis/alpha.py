@@ -15,15 +15,15 @@ from leanbayes.posteriors._base import Posterior
 def log_alpha(model: nn.Module) -> dict[str, Tensor]:
     """Log of ``alpha = var / mean^2`` of each converted layer's weight.
 
-    A layer whose alpha is far above 1 stores what it knows in its variances: its mean can be dropped.
+    A layer whose alpha is far above 1 stores what it knows in its variances: its means can be dropped.
 
     Args:
         model: A converted model.
 
     Returns:
-        By the layer's name, for variational dropout its rate as it is shared (a scalar, ``[out]``, or one per weight);
-        for other Gaussian families one per weight; for a variance layer, whose mean is zero, infinity. Of a pruned
-        weight, that of the entries that are left.
+        By layer name: for variational dropout the rate as it is shared (a scalar, ``[out]``, or one per weight); for
+        other Gaussian families one per weight; for a variance layer, whose mean is zero, infinity. For a pruned weight,
+        only the entries left.
 
     Example:
         >>> import torch, leanbayes as lb

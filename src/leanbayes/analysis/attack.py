@@ -21,11 +21,12 @@ class AttackCurve:
     """How an attack goes, before it (entry 0) and after each of its steps; `print` shows it as a table.
 
     Attributes:
-        success: Targeted: share of examples predicted as their target; else share no longer predicted as their label.
+        success: If targeted, the share of examples predicted as their target; otherwise the share no longer predicted
+            as their label.
         entropy: Mean entropy of the predictive distribution, in nats.
         step: Length of a step.
         samples: Number of samples averaged.
-        targeted: Whether examples are driven to a class, or away from one.
+        targeted: Whether examples are driven towards a class, or away from one.
         examples: Number of examples.
     """
 
@@ -60,7 +61,7 @@ def iterative_fast_sign(
     batch_size: int = 128,
     every_step: bool = False,
 ) -> Tensor:
-    r"""Change inputs so that a model takes them for another class.
+    r"""Change inputs so that a model takes them for a different class.
 
     Each step follows the sign of the gradient of the averaged prediction's log-likelihood, which goes through all
     samples at once:
@@ -68,8 +69,8 @@ def iterative_fast_sign(
     .. math:: x \leftarrow \mathrm{clip}\Big(x \pm \epsilon\, \mathrm{sign}\, \nabla_x
         \log \frac{1}{S} \sum_s p(y \mid x, w_s)\Big)
 
-    with + and y the class to be taken for where `targeted`, else with - and y the true class. Every step draws anew.
-    An enclosing `lb.sampling` says how, so that ``lb.sampling(mean=True)`` attacks the means.
+    with + and y the class to be mistaken for if `targeted`, otherwise with - and y the true class. Every step makes new
+    draws. An enclosing `lb.sampling` applies, so ``lb.sampling(mean=True)`` attacks the means.
 
     Args:
         model: A converted model, a plain one or a deep ensemble, used in eval mode. Its parameters get no gradients.
@@ -85,7 +86,7 @@ def iterative_fast_sign(
         every_step: Whether to return the inputs before the attack and after each step.
 
     Returns:
-        The attacked inputs ``[N, ...]``, or ``[steps + 1, N, ...]`` where `every_step`.
+        The attacked inputs ``[N, ...]``, or ``[steps + 1, N, ...]`` with `every_step`.
 
     Example:
         >>> import torch, leanbayes as lb
@@ -199,5 +200,5 @@ def _check(model: nn.Module, x: Tensor, y: Tensor, bounds: tuple[float, float] |
     low, high = float(x.min()), float(x.max())
     if not bounds[0] <= low <= high <= bounds[1]:
         raise ValueError(
-            f"inputs reach from {low:g} to {high:g}, beyond bounds={bounds}; give the range of the inputs as bounds"
+            f"inputs reach from {low:g} to {high:g}, beyond bounds={bounds}; pass the range of the inputs as bounds"
         )

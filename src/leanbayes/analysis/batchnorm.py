@@ -24,17 +24,18 @@ from leanbayes.training.seeds import derive
 
 @torch.no_grad()
 def refresh_batchnorm(model: nn.Module, loader: Iterable[Any], *, samples: int = 1, seed: int = 0) -> int:
-    r"""Compute the running statistics of all batch norms anew, in place, as after pruning or averaging weights.
+    r"""Recompute the running statistics of all batch norms in place, for instance after pruning or averaging weights.
 
     .. math:: \mu = \sum_b \frac{n_b}{n} \mu_b, \quad \sigma^2 = \sum_b \frac{n_b}{n} \sigma_b^2
 
     over the batches b, with fresh draws of the weights for each and no momentum. All components of a mixture run on
-    every batch; patched norms share their statistics among them, and the members of a deep ensemble have their own. All
-    else is in eval mode meanwhile, and what it was afterwards. An error leaves the statistics as they were.
+    every batch; patched norms share statistics between them, and the members of a deep ensemble have their own.
+    Everything else is in eval mode meanwhile, and returns to its mode afterwards. An error leaves the statistics as
+    they were.
 
     Args:
         model: A converted model or a plain one.
-        loader: Batches of inputs, of tuples whose first entry are the inputs, or of mappings, whose "labels" are left
+        loader: Batches of inputs, of tuples whose first entry is the inputs, or of mappings, whose "labels" are left
             out. Batches as large as in training give
             the statistics that training would.
         samples: Draws of the weights for each batch and component.
@@ -56,7 +57,7 @@ def refresh_batchnorm(model: nn.Module, loader: Iterable[Any], *, samples: int =
     if not isinstance(model, nn.Module):
         raise TypeError(f"refresh_batchnorm takes a model, not {type(model).__name__}")
     if isinstance(loader, (Tensor, Mapping, PackedSequence)) or not isinstance(loader, Iterable):
-        raise TypeError(f"loader gives batches, a list of one too; got a {type(loader).__name__}")
+        raise TypeError(f"loader must be an iterable of batches (a list of one will do), not a {type(loader).__name__}")
     check_count("samples", samples, optional=False)
     model = uncompiled(model)
     norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
@@ -138,7 +139,7 @@ def _statistics_alone(model: nn.Module, norms: list[_BatchNorm]) -> Iterator[_St
     """Eval mode for all but the norms, which average over their calls; statistics come back after an error."""
     ensembles = [module for module in model.modules() if isinstance(module, Ensemble)]
     if any(isinstance(module, Stacked) and not isinstance(module, Ensemble) for module in model.modules()):
-        raise ValueError("networks side by side are refreshed one by one")
+        raise ValueError("networks in a SideBySide must be refreshed one by one")
     buffers = {buffer: buffer.clone() for norm in norms for buffer in norm.buffers()}
     momenta = [norm.momentum for norm in norms]
     at_once = [ensemble._batches for ensemble in ensembles]

@@ -32,8 +32,8 @@ class CompressedLayer:
     """What compression made of one weight.
 
     Attributes:
-        name: The layer's name in the model; that of a layer with several weights has the weight's behind it.
-        rank: Number of columns of its factors, None where every weight has a standard deviation of its own.
+        name: The layer's name in the model, followed by the weight's if the layer has several.
+        rank: Number of columns of its factors, None if every weight has its own standard deviation.
         kl: KL(before || after) in nats per weight.
         before: Number of parameters of the distribution before.
         after: Number of parameters now.
@@ -52,7 +52,7 @@ class CompressionReport:
 
     Attributes:
         layers: The weights that have changed.
-        kept: Names of the layers that are as they were, with their method.
+        kept: Names of the layers left as they were, with their method.
         before: Number of parameters of the whole model before.
         after: Number of parameters now.
     """
@@ -89,26 +89,26 @@ def compress(
 ) -> nn.Module:
     r"""A copy of a mean-field model whose standard deviations are k-tied: about half the parameters.
 
-    Means stay what they are. ``how="log"`` finds the factors u, v >= 0 that minimise
+    The means stay. ``how="log"`` finds the factors u, v >= 0 that minimise
 
     .. math:: \sum_{ij} KL(N(m, s_{ij}^2) \,\|\, N(m, p_{ij}^2))
               = \sum_{ij} \log \frac{p_{ij}}{s_{ij}} + \frac{s_{ij}^2}{2 p_{ij}^2} - \frac{1}{2}, \quad p = u v^T,
 
     in their logarithms. ``how="reverse"`` minimises the divergence in the other direction, with s and p swapped: it
-    widens no weight that is certain, and keeps predictions better at low ranks, where ``"log"`` covers all that the
+    widens no weight that is certain, and keeps predictions better at low ranks, where ``"log"`` covers everything the
     weights could be. A standard deviation of zero has no divergence in that direction. ``how="svd"`` takes the factors
-    of the truncated singular value decomposition of s: exactly for rank 1 and for a rank 2 without negative entries,
-    the closest ones else. `truncate_std` has the truncated matrix itself.
+    of the truncated singular value decomposition of s: the exact ones for rank 1, and for rank 2 without negative
+    entries; otherwise the closest ones. `truncate_std` gives the truncated matrix itself.
 
-    The copy is what `KTied` would have converted: it predicts, trains on, saves and loads as such. Layers that are not
-    mean-field, and those that would not become smaller, stay as they are; `compress_report` lists them. A layer with
-    several weights, as a recurrent one, has one rank for all.
+    The copy is an ordinary `KTied` model: it predicts, trains, saves and loads as one. Layers that are not mean-field,
+    and those that would not become smaller, stay as they are; `compress_report` lists them. A layer with several
+    weights, such as a recurrent one, has one rank for all.
 
     Args:
         model: A converted model; it stays as it is.
-        rank: The number k of every layer, or of some layers by name; the others then stay as they are.
-        tolerance: Or a KL in nats per weight, in the direction of `how`: each layer gets the smallest rank with at most
-            that.
+        rank: The rank k of every layer, or of some layers by name; the others then stay as they are.
+        tolerance: Alternatively, a KL in nats per weight, in the direction of `how`: each layer gets the smallest rank
+            that does not exceed it.
         how: "log", "reverse" or "svd".
         layer: The layers to compress: names or globs, or a selector; None takes all.
 
@@ -141,7 +141,7 @@ def compress(
             smaller = any(each.saves(wanted) for each in matrices.values())
             if isinstance(rank, Mapping) and not any(each.takes(wanted) for each in matrices.values()):
                 sizes = max(min(each.std.shape) for each in matrices.values())
-                raise ValueError(f"rank={wanted} of {shown(part.name)} is over its smaller side of {sizes}")
+                raise ValueError(f"rank={wanted} of {shown(part.name)} exceeds its smaller side of {sizes}")
             _tie(found, part, matrices, wanted if smaller or isinstance(rank, Mapping) else None, how)
     return found
 
@@ -150,14 +150,14 @@ def compress(
 def truncate_std(model: nn.Module, rank: int, layer: Which = None) -> nn.Module:
     """A mean-field copy whose matrices of standard deviations are of low rank, as the k-tied paper evaluates them.
 
-    Each is replaced by its truncated singular value decomposition with zeros for what is negative (Swiatkowski et al.
-    2020, sec. 2.4 and app. D.3). Such a matrix is in general no product of non-negative factors, so that the model is
-    as large as before; `compress` makes a smaller one. Where a standard deviation becomes zero, the KL from the
-    original is infinite and that from the prior large.
+    Each is replaced by its truncated singular value decomposition, with negative entries set to zero (Swiatkowski et
+    al. 2020, sec. 2.4 and app. D.3). Such a matrix is in general not a product of non-negative factors, so the model is
+    as large as before; `compress` makes a smaller one. If a standard deviation becomes zero, the KL from the original
+    is infinite and that from the prior large.
 
     Args:
         model: A converted model; it stays as it is.
-        rank: Number of singular values that are left.
+        rank: Number of singular values kept.
         layer: The layers: names or globs, or a selector; None takes all.
 
     Returns:
@@ -180,7 +180,7 @@ def compress_report(model: nn.Module, original: nn.Module) -> CompressionReport:
     """What `compress` or `truncate_std` made of a model, layer by layer.
 
     Args:
-        model: What they returned, also after saving, loading or training on; the KL then counts the means too.
+        model: What they returned, possibly after saving, loading or further training; the KL then counts the means too.
         original: What they were given.
     """
     after = {name: weight for part in noisy_layers(model) for name, weight in part.weights.items()}
@@ -262,7 +262,7 @@ def _ranks_by_layer(rank: int | Mapping[str, int] | None, layers: list[NoisyLaye
         check_count("rank", value, optional=False)
         if name not in names:
             known = ", ".join(shown(each) for each in names)
-            raise ValueError(f"rank names {name!r}, which is none of the mean-field layers {known}")
+            raise ValueError(f"rank names {name!r}, which is not one of the mean-field layers {known}")
     return ranks
 
 

@@ -41,11 +41,11 @@ def curvature(
 
     Second derivatives are exact. With respect to the weight that joins input j and output i of a layer they are
     ``sum_pq a_jp a_jq H_ipq``, with a the layer's inputs at positions p and q and H the second derivatives with respect
-    to its outputs; an example of a dense layer has one position. So there are as many Hessian-vector products as the
-    layer has outputs, times its positions or its inputs per output, whichever are fewer; the latter where rows of the
-    layer's input see each other, as those of a sequence do that is flattened before the layer.
+    to its outputs; an example of a dense layer has one position. So it takes as many Hessian-vector products as the
+    layer has outputs, times its positions or its inputs per output, whichever are fewer; the latter if rows of the
+    layer's input see each other, as in a sequence that is flattened before the layer.
 
-    Kinks have no second derivative: a network of ReLUs shows the curvature of its softmax alone. The published
+    Kinks have no second derivative: a network of ReLUs shows only the curvature of its softmax. The published
     procedure uses networks with softplus after the noisy layer.
 
     Args:
@@ -80,13 +80,13 @@ def _check_op(layer: NoisyLayer) -> None:
     if not isinstance(layer.module, BayesianLayer) or not isinstance(layer.module.op, Dense | Conv):
         kind = type(layer.module.template).__name__
         raise TypeError(
-            f"curvature serves dense layers and convolutions; {shown(layer.name)} is of type {kind}: leave it out with "
-            "layer="
+            f"curvature supports dense layers and convolutions, but {shown(layer.name)} is of type {kind}; leave it "
+            "out with layer="
         )
     if layer.module.weight.tied:
         raise ValueError(
-            f"curvature serves weights that one layer uses; {shown(layer.name)} shares its weight with another layer: "
-            "leave it out with layer="
+            f"curvature supports weights that one layer uses, but {shown(layer.name)} shares its weight with another "
+            "layer; leave it out with layer="
         )
 
 

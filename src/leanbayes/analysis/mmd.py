@@ -23,10 +23,10 @@ class MMDBound:
     """The distance of N(mu, alpha mu^2) from N(0, alpha mu^2) over the D weights of a layer; `print` shows it.
 
     It is the maximum mean discrepancy over functions bounded by 1, twice the total variation distance: at most 2, and
-    no class probability of an averaged prediction changes by more where the means are dropped.
+    no class probability of an averaged prediction changes by more than this if the means are dropped.
 
     Attributes:
-        alpha: Variance over squared mean; the harmonic mean where weights differ.
+        alpha: Variance over squared mean; the harmonic mean if weights differ.
         weights: The number D.
     """
 
@@ -37,7 +37,7 @@ class MMDBound:
         if not self.alpha >= 0:
             raise ValueError(f"alpha is a number from 0, not {self.alpha!r}")
         if self.weights < 1:
-            raise ValueError(f"a layer has one weight at least, not {self.weights!r}")
+            raise ValueError(f"a layer has at least one weight, not {self.weights!r}")
 
     @property
     def bound(self) -> float:
@@ -59,7 +59,7 @@ class MMDBound:
         return self.bound >= _FARTHEST
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; None where alpha is infinite, as that of a variance layer, or the bound, as that of points."""
+        """JSON values; None for an infinite alpha (a variance layer) or an infinite bound (points)."""
         alpha, bound = (value if math.isfinite(value) else None for value in (self.alpha, self.bound))
         return {"alpha": alpha, "weights": self.weights, "bound": bound, "exact": self.exact, "vacuous": self.vacuous}
 
@@ -77,12 +77,12 @@ def mmd_bound(model_or_alpha: float, weights: int) -> MMDBound: ...
 def mmd_bound(model_or_alpha: nn.Module | float, weights: int | None = None) -> MMDBound | dict[str, MMDBound]:
     """Bound the distance of a posterior from its zero-mean approximation (Variance Networks, theorem 1).
 
-    The bound holds for a layer as a whole, so that its alpha has to outgrow its number of weights: log alpha 6.9 says
-    nothing yet of 400,000 weights.
+    The bound is for a layer as a whole, so its alpha has to outgrow the number of weights: with 400,000 weights, a log
+    alpha of 6.9 says nothing yet.
 
     Args:
         model_or_alpha: A converted model, or the alpha of one layer.
-        weights: Number of the layer's weights, where alpha is given.
+        weights: Number of the layer's weights, if alpha is given.
 
     Returns:
         One `MMDBound`, or one for each layer of the model by name.

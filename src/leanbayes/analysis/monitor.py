@@ -15,8 +15,8 @@ from leanbayes.training.callbacks import EpochEnd
 class PhaseMonitor:
     """A callback of `leanbayes.training.fit` that evaluates `phases` after epochs.
 
-    It leaves training as it is: its draws have a seed of their own. A report takes three evaluations for each layer and
-    four more, so give it some hundred rows, which are enough to see a transition.
+    It does not affect training: its draws have their own seed. A report takes three evaluations for each layer and four
+    more, so give it only a few hundred rows, which are enough to see a transition.
 
     Args:
         x: Inputs ``[N, ...]``.
@@ -63,7 +63,7 @@ class PhaseMonitor:
         self._checked = False
 
     def __call__(self, event: EpochEnd) -> None:
-        """Evaluate the model where a report is due."""
+        """Evaluate the model if a report is due."""
         if not self._checked:  # better after the first epoch than after those until the first report
             noisy_layers(event.model, self.options["layers"])
             self._checked = True

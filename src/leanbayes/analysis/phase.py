@@ -25,7 +25,7 @@ from leanbayes.training.seeds import derive
 
 @dataclass(frozen=True)
 class Phases:
-    """Scores with a layer's weights replaced, all other layers drawing as ever.
+    """Scores with a layer's weights replaced, while all other layers draw as usual.
 
     Attributes:
         mean: Mean propagation: the means of the weights.
@@ -108,8 +108,8 @@ def phases(
     """Evaluate a classifier with the weights of its layers replaced by their means or by their noise alone.
 
     Before the transition of a layer to a variance layer, mean propagation predicts and noise alone does not; after it,
-    the other way round (Variance Networks, sec. 4). Shuffled standard deviations tell noise that carries information
-    from noise that does not matter.
+    it is the other way round (Variance Networks, sec. 4). Shuffled standard deviations tell noise that carries
+    information from noise that does not matter.
 
     Args:
         model: A converted model. It is evaluated in eval mode, and left as it was.

@@ -24,9 +24,9 @@ class PrunedLayer:
     Attributes:
         name: The layer's name in the model.
         weights: Number of entries before.
-        kept: Number of entries that are left.
+        kept: Number of entries left.
         dense_bytes: Size of the distribution's parameters before.
-        bytes: Size of those that are left, with their places.
+        bytes: Size of those left, with their positions.
     """
 
     name: str
@@ -75,22 +75,22 @@ def prune(
 ) -> nn.Module:
     """A smaller model in which the weights that matter least are exactly zero (Variance Networks, sec. 6.1).
 
-    Mean and noise of a pruned weight go together, unless `keep_means`. A pruned layer stores the entries that are left
-    and their places, 8 bytes for each of a variance layer against 4 for each entry of the dense one; it is applied as a
-    dense layer. `lb.predict`, `lb.save`, `lb.load` and training by the likelihood work as ever; the KL of a pruned
-    weight counts 0.
+    Both mean and noise of a pruned weight go, unless `keep_means`. A pruned layer stores the entries left and their
+    positions: for a variance layer 8 bytes each, against 4 for each entry of the dense layer. It still runs as a dense
+    layer. `lb.predict`, `lb.save`, `lb.load` and training on the likelihood work as usual; the KL of a pruned weight
+    counts as 0.
 
     Args:
         model: A converted model; it stays as it is.
-        sparsity: Share of each layer's weights to remove, those with the smallest criterion; one is left at least.
-        threshold: Or remove the weights whose criterion is below.
+        sparsity: Share of each layer's weights to remove, those with the smallest criterion; at least one is left.
+        threshold: Alternatively, remove the weights whose criterion is below this.
         by: The criterion: "sigma", the standard deviation, or "kappa", the result of `curvature`.
         layer: The layers to prune: names or globs, or a selector; None takes all.
-        kappa: By the layer's name, what `curvature` returned for the model, where that is the criterion.
-        keep_means: Replace pruned weights by their means, which are stored too, and not by zero.
+        kappa: What `curvature` returned for the model, by layer name, if that is the criterion.
+        keep_means: Replace pruned weights by their means, which are stored too, instead of zero.
 
     Returns:
-        The pruned copy; `prune_report` says what is left of it.
+        The pruned copy; `prune_report` shows what is left.
 
     Example:
         >>> import torch, leanbayes as lb
@@ -130,7 +130,7 @@ def _check_arguments(
 def _criterion(name: str, weight: RandomParameter, kappa: Mapping[str, Tensor] | None) -> Tensor:
     posterior: Any = weight.posterior
     if isinstance(posterior, SparsePosterior):
-        raise ValueError(f"{shown(name)} is pruned already; prune the dense model anew")
+        raise ValueError(f"{shown(name)} is already pruned; prune the dense model again")
     if kappa is None:
         return posterior.std().detach()
     if name not in kappa:
@@ -138,7 +138,7 @@ def _criterion(name: str, weight: RandomParameter, kappa: Mapping[str, Tensor] |
     found = kappa[name].to(weight.device)
     if found.shape != posterior.shape or not bool(torch.isfinite(found).all()):
         raise ValueError(
-            f"kappa of {shown(name)} must be finite and shaped {tuple(posterior.shape)} as its weight, got "
+            f"kappa of {shown(name)} must be finite and shaped {tuple(posterior.shape)} like its weight, got "
             f"{tuple(found.shape)} with {int((~torch.isfinite(found)).sum())} values that are not finite; take it from "
             "lb.analysis.curvature(model, x, y)"
         )
@@ -239,7 +239,7 @@ def pruning_curve(
         x: Inputs ``[N, ...]``.
         y: Class labels ``[N]``.
         sparsities: Shares of each layer's weights to remove.
-        thresholds: Or values of the criterion.
+        thresholds: Alternatively, values of the criterion.
         by: See `prune`.
         layer: See `prune`.
         kappa: See `prune`.

@@ -26,12 +26,12 @@ class LayerSNR:
     """The gradients of one weight's standard deviations.
 
     Attributes:
-        name: The layer's name in the model; that of a layer with several weights has the weight's behind it.
+        name: The layer's name in the model, followed by the weight's if the layer has several.
         mean: The mean ratio of its parameters, without those that have no noise.
         median: The median of the same.
         parameters: Number of parameters: of free standard deviations, or of both factors.
-        noiseless: Number of those whose gradients are equal but for rounding, as where a unit is dead and the KL alone
-            is left.
+        noiseless: Number of those whose gradients are equal up to rounding, for instance because a unit is dead and
+            only the KL is left.
     """
 
     name: str
@@ -76,20 +76,20 @@ class GradientSNR:
 
 
 def gradient_snr(elbo: ELBO, batch: Any, *, repeats: int = 10, layers: Which = None, seed: int = 0) -> GradientSNR:
-    r"""Signal-to-noise ratio of the gradients that the standard deviations get (Swiatkowski et al. 2020, Fig. 6).
+    r"""Signal-to-noise ratio of the gradients of the standard deviations (Swiatkowski et al. 2020, Fig. 6).
 
     .. math:: \mathrm{SNR} = E[g^2] / \mathrm{Var}[g] = 1 + E[g]^2 / \mathrm{Var}[g]
 
-    for each parameter's gradient g of the loss, over repeated draws at the weights as they are. Which function of a
-    free standard deviation is stored, its logarithm or another, makes no difference to it. A parameter whose gradient
-    is nothing but normal noise reads 1 + 1 / (repeats - 3) on average.
+    for each parameter's gradient g of the loss, over repeated draws at the current weights. It does not depend on which
+    function of a free standard deviation is stored, its logarithm or another. A parameter whose gradient is pure normal
+    noise gives 1 + 1 / (repeats - 3) on average.
 
-    Nothing changes: gradients, running statistics, modes and random generators are what they were.
+    Nothing changes: gradients, running statistics, modes and random generators stay as they were.
 
     Args:
         elbo: The objective, with the KL weight of its current step.
-        batch: Inputs and targets ``(x, y)``, for the noise of the weights' draws alone; or several such batches, one
-            for each gradient in turn, for that of batches too, as in the paper.
+        batch: Inputs and targets ``(x, y)``, for the noise from weight draws alone; or several such batches, one for
+            each gradient in turn, to include the noise from batches, as in the paper.
         repeats: Number of gradients; the variance divides by it.
         layers: The layers to look at: names or globs, or a selector; None takes all.
         seed: Of the draws; torch's own generators are left alone.
@@ -130,15 +130,15 @@ def gradient_snr(elbo: ELBO, batch: Any, *, repeats: int = 10, layers: Which = N
 class SNRMonitor:
     """A callback of `leanbayes.training.fit` that evaluates `gradient_snr` after epochs.
 
-    It leaves training as it is: its draws and batches have a seed of their own.
+    It does not affect training: its draws and batches have their own seed.
 
     Args:
         x: Inputs ``[N, ...]``.
         y: Targets ``[N, ...]``.
         every: Number of epochs from one report to the next.
         repeats: Number of gradients in each.
-        batch_size: Rows of each gradient, drawn anew for each; None takes all of them, for the noise of the weights'
-            draws alone.
+        batch_size: Rows of each gradient, drawn anew for each; None takes all of them, for the noise from weight draws
+            alone.
         layers: See `gradient_snr`.
         seed: See `gradient_snr`.
 
@@ -172,7 +172,7 @@ class SNRMonitor:
         check_count("batch_size", batch_size)
         self.data = next(pairs(x, y, len(y)))
         if batch_size is not None and batch_size > len(y):
-            raise ValueError(f"batch_size={batch_size} is over the {len(y)} examples")
+            raise ValueError(f"batch_size={batch_size} exceeds the {len(y)} examples")
         self.every = every
         self.batch_size = batch_size
         self.options: dict[str, Any] = {"repeats": repeats, "layers": layers}
@@ -180,7 +180,7 @@ class SNRMonitor:
         self.records: list[dict[str, Any]] = []
 
     def __call__(self, event: EpochEnd) -> None:
-        """Take gradients where a report is due."""
+        """Take gradients if a report is due."""
         epoch = event.record["epoch"]
         if epoch % self.every:
             return

@@ -44,8 +44,8 @@ class LayerSpectrum:
     """The spectra of one weight.
 
     Attributes:
-        name: The layer's name in the model; that of a layer with several weights has the weight's behind it.
-        shape: Output features, and everything else, of the matrix that the weight is seen as.
+        name: The layer's name in the model, followed by the weight's if the layer has several.
+        shape: The weight seen as a matrix: output features, and everything else.
         std: Of the standard deviations.
         mean: Of the means.
     """
@@ -114,7 +114,7 @@ def std_spectrum(model: nn.Module, layer: Which = None) -> StdSpectrum:
     .. math:: \gamma_k^2 / \sum_i \gamma_i^2
 
     A weight is seen as a matrix of output features by everything else, as the k-tied Normal sees it (Swiatkowski et al.
-    2020, sec. 2.3). Standard deviations that mean-field training has found are nearly of rank 2, and means are not.
+    2020, sec. 2.3). Standard deviations found by mean-field training have nearly rank 2; the means do not.
 
     Args:
         model: A converted model.

@@ -31,7 +31,7 @@ class Stacking:
         probs: Mixing probabilities ``[K]`` of each patched layer, by its name.
         before: Log predictive density of the held-out data before, in nats per example.
         after: The same with these probabilities, on the same draws; never less.
-        exact: Whether all combinations of copies were gone through, so that nothing was drawn.
+        exact: Whether all combinations of copies were evaluated, so that nothing was drawn.
     """
 
     probs: dict[str, Tensor]
@@ -61,30 +61,31 @@ def stack_mixing(
 ) -> Stacking:
     r"""Choose the mixing probabilities of patched layers by stacking predictions (Yao et al. 2018).
 
-    Training gives every copy a say, also one that turned out bad. With all other parameters as they are, this looks for
-    the probabilities under which the model, averaged over its draws, predicts held-out data best:
+    Training gives every copy a say, even one that turned out badly. With all other parameters fixed, this finds the
+    probabilities under which the model, averaged over its draws, predicts held-out data best:
 
     .. math:: \max_p \frac{1}{N} \sum_n \log E_{w \sim q_p} \, p(y_n \mid x_n, w)
 
-    The model keeps them: draws, `lb.kl`, `lb.predict`, `lb.save` and `lb.point_estimate` go by them from then on.
-    Learned probabilities (`learn_mixing`) may be trained on from there. Nothing else of the model changes, and
-    nothing at all where no better ones are found.
+    The model keeps them: draws, `lb.kl`, `lb.predict`, `lb.save` and `lb.point_estimate` use them from then on. Learned
+    probabilities (`learn_mixing`) can be trained further from there. Nothing else in the model changes, and nothing at
+    all if no better probabilities are found.
 
-    Layers take turns. With the others' probabilities as they are, those of an `EMP` layer are a convex problem, which
-    EM solves: the weights of K predictive distributions, one for each copy. An `ECMP` layer, whose elements choose for
-    themselves, moves towards the best mixture of K distributions that each lean towards one copy, as far as that
-    helps. Where all combinations of copies are no more than `samples`, and nothing else is random, each is evaluated
-    once and the expectation is exact. Else it is that over `samples` draws, the same for all copies.
+    Layers take turns. With the probabilities of the other layers fixed, those of an `EMP` layer solve a convex problem
+    by EM: the weights of K predictive distributions, one for each copy. An `ECMP` layer, whose elements choose
+    individually, moves towards the best mixture of K distributions that each lean towards one copy, for as long as that
+    helps. If there are no more combinations of copies than `samples`, and nothing else is random, each is evaluated
+    once and the expectation is exact. Otherwise it is taken over `samples` draws, the same for all copies.
 
     Args:
         model: A model with layers that `EMP`, `ECMP` or `Patch` converted.
         x: Inputs that the model was not trained on: a tensor ``[N, ...]``, a mapping or tuple of tensors; or a loader
             of ``(inputs, targets)``, which is read once and held in memory.
         y: Targets ``[N, ...]``; None for a loader.
-        likelihood: How outputs explain targets, `Categorical()` where None.
-        samples: Draws of an expectation. A round over L layers of K copies runs L K times as many passes.
-        rounds: Rounds over all layers, at most; it ends when they gain less than 1e-4 nats per example.
-        batch_size: Rows at once, 1024 where None.
+        likelihood: How outputs explain targets; None means `Categorical()`.
+        samples: Draws for an expectation. A round over L layers of K copies takes L K times as many passes.
+        rounds: Maximum number of rounds over all layers; it ends earlier when a round gains less than 1e-4 nats per
+            example.
+        batch_size: Rows at once; None means 1024.
         seed: Makes the draws repeatable.
 
     Returns:
@@ -121,14 +122,14 @@ def stack_mixing(
 def stacking_weights(outputs: Tensor | Prediction, y: Tensor, *, likelihood: Likelihood | None = None) -> Tensor:
     r"""The weights of given networks whose weighted average predicts held-out data best (Yao et al. 2018).
 
-    For networks that have no mixing probabilities in their model, such as the members of a deep ensemble:
+    For networks without mixing probabilities in their model, such as the members of a deep ensemble:
     the maximum of :math:`\sum_n \log \sum_k w_k \, p(y_n \mid x_n, k)` over weights with a sum of 1, a convex problem.
     Average the probabilities of new predictions with them.
 
     Args:
         outputs: Outputs ``[K, N, ...]`` of K networks, or a `Prediction` that has kept its outputs.
         y: Targets ``[N, ...]``, which no network was trained on.
-        likelihood: How outputs explain targets; that of the prediction, or `Categorical()`, where None.
+        likelihood: How outputs explain targets; None takes that of the prediction, or `Categorical()`.
 
     Returns:
         Weights ``[K]`` in float64.
@@ -171,7 +172,7 @@ def _patched(model: Any) -> dict[str, PatchGroup]:
         raise ValueError("stack_mixing takes one patched network; the members of an ensemble share their probabilities")
     if not groups:
         raise ValueError(
-            "the model has no layer with mixing probabilities to choose; convert some with lb.EMP or lb.ECMP. Of "
+            "the model has no layer with mixing probabilities to choose; convert some with lb.EMP or lb.ECMP. For "
             "ensembles and rank-1 mixtures, lb.analysis.stacking_weights gives the weights of the members"
         )
     return groups

@@ -21,7 +21,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 def fit_temperature(outputs: Tensor | Prediction, labels: Tensor) -> float:
     """The temperature T that gives held-out labels the highest probability (Guo et al. 2017).
 
-    Of a model with S samples it is that of the average: ``mean_s softmax(outputs_s / T)``. Fit it on data that the
+    For a model with S samples it is that of the average: ``mean_s softmax(outputs_s / T)``. Fit it on data that the
     model was not trained on, and predict with ``likelihood=lb.Categorical(temperature=T)``.
 
     Args:
@@ -39,7 +39,7 @@ def fit_temperature(outputs: Tensor | Prediction, labels: Tensor) -> float:
     """
     if isinstance(outputs, Prediction):
         if outputs.outputs is None:
-            raise ValueError("the prediction has kept no outputs; predict with keep='outputs'")
+            raise ValueError("the prediction did not keep its outputs; predict with keep='outputs'")
         outputs = outputs.outputs
     if outputs.dim() == 2:
         outputs = outputs.unsqueeze(0)

@@ -110,5 +110,5 @@ def contender(name: str) -> Contender:
 
 
 def contenders(names: Sequence[str] | None = None) -> list[Contender]:
-    """Those of these names, each once; all where None."""
+    """The contenders of these names, each once; None takes all."""
     return list(CONTENDERS.values()) if not names else [contender(name) for name in dict.fromkeys(names)]

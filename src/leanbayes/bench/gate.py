@@ -78,7 +78,7 @@ def _check_draws(outputs: Tensor, shape: tuple[int, ...]) -> None:
     if not bool(torch.isfinite(outputs).all()):
         raise GateFailed("outputs are not finite")
     if outputs.shape[0] > 1 and bool((outputs == outputs[0]).all()):
-        raise GateFailed("all samples are the same, so that nothing is random")
+        raise GateFailed("all samples are the same, so nothing is random")
 
 
 def _check_close(found: Tensor, expected: Tensor, text: str) -> None:

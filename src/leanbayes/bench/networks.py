@@ -18,7 +18,7 @@ class Network:
 
     Attributes:
         name: What the command line calls it.
-        title: What tables call it.
+        title: Its name in tables.
         build: Makes it, with random weights.
         shape: Of one example.
         classes: Of the targets.

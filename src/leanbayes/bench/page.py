@@ -42,7 +42,7 @@ def bounds_table() -> str:
         for (name, method), (batch, limit) in LARGE.items()
     ]
     text = (
-        f"They are stated for {NETWORKS['resnet18'].title} in bfloat16 on a GPU, steps of {BATCH} and predictions of "
+        f"They apply to {NETWORKS['resnet18'].title} in bfloat16 on a GPU, with steps of {BATCH} and predictions of "
         f"{ROWS} rows. Captured steps of larger networks should stay close to the plain network as well: "
         f"{', '.join(large)}. "
         f"Captured steps of {NETWORKS['resnet18'].title} should run within {START_UP:g} s, compiling included. "
@@ -67,12 +67,12 @@ def _section(path: Path, result: dict[str, Any], images: str) -> str:
     peers = peer_table(result)
     parts = [f"### {result['title']}, {result['device']}, {_precision(result)}", contender_table(result)]
     if peers:
-        parts += ["Times of other libraries over ours:", peers]
+        parts += ["Times of other libraries, as multiples of ours:", peers]
     for mode in MODES:
         profile = profile_table(result, mode)
         if profile:
             parts += [
-                f"Where the time of a step goes, {mode}: ms of the plain network, and what methods add to it:",
+                f"Where the time of a step goes, {mode}: ms for the plain network, and what each method adds:",
                 profile,
             ]
     parts += [start_up_text(result), _reasons(result), source_of(result, f"results/{path.name}")]

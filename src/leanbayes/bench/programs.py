@@ -34,12 +34,12 @@ def wide_page(folder: Path) -> str:
     ]
     parts = [
         f"Forward and backward pass of dense layers with local reparameterisation, {sizes['rows']} sequences of "
-        f"{sizes['tokens']} tokens in bfloat16, captured, beside the products of matrices in them: two in the forward "
-        "pass and four in the backward pass, of matrices that are there in bfloat16.",
+        f"{sizes['tokens']} tokens in bfloat16, captured, compared with their matrix products alone: two in the "
+        "forward pass and four in the backward pass, of matrices that are already in bfloat16.",
         _table(("layer", "ms", "products alone, ms", "ratio", "over a plain layer"), layers, 4),
         *_work(result["rows"]),
-        "Draws of one weight by a kernel, beside the time in which a copy on the device moves as many bytes as the "
-        "draw must read and write.",
+        "Draws of one weight by a kernel, compared with the time that a copy on the device takes to move as many bytes "
+        "as the draw must read and write.",
         _table(("weight", "pass", "µs", "bytes alone, µs", "ratio"), draws, 3),
         _source(result, path),
     ]

@@ -78,5 +78,5 @@ def read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise OtherRun(f"{path} cannot be read as the result of a benchmark: {error}") from None
     if not isinstance(content, dict) or not {"id", "device", "settings", "rows"} <= content.keys():
-        raise OtherRun(f"{path} is no result of `leanbayes bench`")
+        raise OtherRun(f"{path} is not a result of `leanbayes bench`")
     return content

@@ -47,12 +47,12 @@ class Plan:
     Attributes:
         device: "cpu" or "cuda".
         precision: "32", or "bf16" for autocast.
-        batch: Examples of a training step; the network's own number where None.
+        batch: Examples of a training step; None takes the network's own number.
         rows: Examples of a prediction, likewise.
         repeats: Rounds of which medians are taken.
         modes: Of "eager" and "captured".
         parts: Of "step", "predict", "memory", "profile" and "scaling".
-        methods: Names of contenders; all where None.
+        methods: Names of contenders; None takes all.
         peers: Whether other libraries are measured, too.
         samples: Numbers of samples of predictions.
     """
@@ -69,7 +69,7 @@ class Plan:
     samples: tuple[int, ...] = SAMPLES
 
     def setup(self, of: Network) -> Setup:
-        """The network on the device with the sizes that are asked for."""
+        """The network on the device, with the requested sizes."""
         device = torch.device(self.device)
         return Setup(
             of,
@@ -106,9 +106,9 @@ def bench(
     Args:
         name: Of the network, see `networks.NETWORKS`.
         plan: What to measure, and how.
-        out: Folder of the result file, in which every row stands as soon as it is measured; none where None.
+        out: Folder of the result file, to which every row is added as soon as it is measured; None writes none.
         resume: Add the rows that the file lacks.
-        command: How that was asked for, for the file.
+        command: The command to note in the file.
         watch: Called with every new row.
 
     Returns:

@@ -61,7 +61,7 @@ class Contender(NamedTuple):
     """A way to predict a table.
 
     Attributes:
-        title: What tables call it.
+        title: Its name in tables.
         ours: Whether it is of this library.
         regress: ``regress(x, y, seed)`` trains a forecaster; None where there is none.
         classify: ``classify(x, y, seed)`` trains a function of inputs to probabilities ``[N, classes]``; None likewise.

@@ -78,7 +78,7 @@ def _read(folder: Path, id: str) -> dict[str, Any] | None:
 
 
 def _absent(id: str) -> str:
-    return f"There is no result of `{id}` on real data so far; `leanbayes reproduce {id}` makes it."
+    return f"There is no result for `{id}` on real data yet; `leanbayes reproduce {id}` produces it."
 
 
 def _tables(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -102,8 +102,8 @@ def _places(figures: Figures, names: Sequence[str], higher: bool) -> dict[str, t
 
 def _ranks_text(count: int, what: str) -> str:
     return (
-        f"Mean ranks over {count} {what}, from 0 for the first of those that were run to 1 for the last; in brackets "
-        f"the number of {what} won, of those with a figure:"
+        f"Mean ranks over {count} {what}: 0 is the best of the contenders that were run, 1 the worst. In brackets, the "
+        f"number of {what} won, out of those with a figure:"
     )
 
 
@@ -182,7 +182,7 @@ def _better_on_tables(result: Mapping[str, Any]) -> str:
             parts.append(f"By {what}, a method of this library is best on each of the {len(each)} tables.")
     quicker = _quicker(titles, means["seconds"])
     if quicker:
-        parts.append(f"Where training and prediction have to be quick: {quicker}.")
+        parts.append(f"If training and prediction have to be quick: {quicker}.")
     return "\n\n".join(parts)
 
 
@@ -208,7 +208,8 @@ def _quicker(titles: Mapping[str, str], seconds: Figures) -> str:
             if value is not None and (own := seconds.get(_DEFAULT, {}).get(table)) is not None
         ]
         if pairs and (mean := fmean(a for a, _ in pairs)) < (own := fmean(b for _, b in pairs)):
-            found.append((mean / own, f"{titles[name]} takes {mean:.3g} s a split on average, the default {own:.3g} s"))
+            text = f"{titles[name]} takes {mean:.3g} s per split on average, the default {own:.3g} s"
+            found.append((mean / own, text))
     return "; ".join(text for _, text in sorted(found))
 
 
@@ -234,7 +235,7 @@ def _better_than_lean(result: Mapping[str, Any]) -> str:
                     f"{titles[best]}, the best of at most {LEAN} times, has {nll[best]:.4f}."
                 )
     if not any(lean.values()):
-        return "On images and text nothing can be said yet: methods are missing."
+        return "On images and text, nothing can be said yet: methods are missing."
     if not lines:
         return f"On images and text, a method of at most {LEAN} times the parameters has the lowest NLL on every set."
     return "\n\n".join(["On images and text:", "\n".join(lines)])

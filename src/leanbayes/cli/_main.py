@@ -120,7 +120,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
         text = (module.__doc__ or "").strip().splitlines()[0]
         sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         module.add_arguments(sub)
-        sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        sub.add_argument("--debug", action="store_true", help="show the full traceback of an error")
         sub.set_defaults(run=module.run, parser=sub)
         if words and words[0] == name:
             parser.chosen = sub

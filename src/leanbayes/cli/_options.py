@@ -87,7 +87,7 @@ def separator(text: str) -> str:
 
 
 def method(text: str) -> str:
-    """The name of a preset, or where a method of one's own stands: ``module:attribute``."""
+    """The name of a preset, or where your own method is defined: ``module:attribute``."""
     if text in PRESET_NAMES or ":" in text:
         return text
     near = difflib.get_close_matches(text, PRESET_NAMES, n=1)
@@ -133,8 +133,10 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("data")
     group.add_argument("--root", help="folder of named data sets (default: LEANBAYES_DATA or ~/.cache/leanbayes)")
-    group.add_argument("--download", action="store_true", default=None, help="fetch a public data set that is missing")
-    group.add_argument("--target", help="a table's column to predict (default: one named so, else the last)")
+    group.add_argument("--download", action="store_true", default=None, help="download a missing public data set")
+    group.add_argument(
+        "--target", help="column to predict (default: one with a usual name, such as target, else the last)"
+    )
     group.add_argument("--task", choices=("classification", "binary", "regression"), help="kind of target")
     group.add_argument(
         "--categories",
@@ -158,12 +160,12 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--na", nargs="+", action=Several, metavar="TEXT", help="more texts that mean a missing value")
     group.add_argument(
-        "--no-header", dest="header", action="store_false", default=None, help="the CSV file has no line of names"
+        "--no-header", dest="header", action="store_false", default=None, help="the CSV file has no header line"
     )
     group.add_argument(
         "--separator",
         type=separator,
-        help="what separates the cells of a CSV file, a character or 'tab' (default: detected)",
+        help="separator of the cells of a CSV file: a character or 'tab' (default: detected)",
     )
     group.add_argument(
         "--order-by",
@@ -172,8 +174,8 @@ def add_data(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--classes", type=count, help="number of classes of an NPZ file")
     group.add_argument("--split", type=seed, help="which published split of a UCI set")
-    group.add_argument("--size", type=count, help="height and width that a folder's images get (default: 224)")
-    group.add_argument("--limit", type=count, help="at most so many examples of each part, to try things out")
+    group.add_argument("--size", type=count, help="height and width to scale a folder's images to (default: 224)")
+    group.add_argument("--limit", type=count, help="use at most this many examples of each part, for a quick try")
 
 
 def add_network(parser: argparse.ArgumentParser) -> None:
@@ -184,7 +186,7 @@ def add_network(parser: argparse.ArgumentParser) -> None:
         "--class-weight", choices=("balanced",), help="count rare classes as much as frequent ones in training"
     )
     group.add_argument("--batch-size", type=count, help="examples in an optimiser step")
-    group.add_argument("--lr", type=positive, help="learning rate at the start (default: 0.002; 0.1 for SGD)")
+    group.add_argument("--lr", type=positive, help="initial learning rate (default: 0.002; 0.1 for SGD)")
     group.add_argument(
         "--augment",
         action=argparse.BooleanOptionalAction,
@@ -209,22 +211,22 @@ def add_network(parser: argparse.ArgumentParser) -> None:
         "--restore-best",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="end with the best weights by validation NLL instead of the last (default: yes)",
+        help="end with the weights of the best validation NLL instead of the last (default: yes)",
     )
     group.add_argument(
-        "--refit", action="store_true", help="then train again, on training and validation rows, for as many steps"
+        "--refit", action="store_true", help="then train again on training and validation rows, for as many steps"
     )
     group.add_argument(
         "--heteroscedastic", action="store_true", help="in a regression, have the network predict the noise of each row"
     )
-    group.add_argument("--resume", action="store_true", help="continue from what the output folder holds")
+    group.add_argument("--resume", action="store_true", help="continue the run in the output folder")
 
 
 def add_saved(parser: argparse.ArgumentParser, name: str = "checkpoint", metavar: str = "CHECKPOINT") -> None:
     """A folder that `fit` or `compare` wrote, and which of the methods of a comparison."""
     parser.add_argument(name, metavar=metavar, help="folder that `fit` or `compare` wrote")
     parser.add_argument(
-        "--method", metavar="METHOD", help="which method of a comparison (default: the one its report recommends)"
+        "--method", metavar="METHOD", help="method of a comparison (default: the one its report recommends)"
     )
 
 
@@ -238,7 +240,7 @@ def add_common(parser: argparse.ArgumentParser, samples: int | None = 32) -> Non
             help=f"samples per prediction; 'auto' adds more until the uncertainty settles (default: {samples})",
         )
         parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
-    parser.add_argument("--json", action="store_true", help="print JSON on the standard output")
+    parser.add_argument("--json", action="store_true", help="print JSON to standard output")
     parser.add_argument("--config", metavar="FILE", help="YAML or JSON file that sets these options by name")
 
 
@@ -299,7 +301,7 @@ def output_folder(options: argparse.Namespace, what: str) -> Path:
     if options.out is not None:
         return Path(options.out).expanduser()
     if options.resume:
-        raise UsageError("--resume needs --out, the folder to go on in")
+        raise UsageError("--resume needs --out, the folder to continue in")
     name = re.sub(r"[^\w.-]+", "-", Path(str(options.data)).name) or "data"
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{what}-{name}-{stamp}"

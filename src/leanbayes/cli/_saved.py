@@ -51,7 +51,7 @@ def _of_comparison(folder: Path, method: str | None) -> Saved:
         entries = {entry["name"]: entry for entry in result["methods"] if _seeds(folder / entry["name"])}
     except (OSError, ValueError, KeyError, TypeError):
         raise UsageError(
-            f"{folder / _RESULT} is damaged; give the folder of one model, such as {folder}/rank1/seed0"
+            f"{folder / _RESULT} is damaged; pass the folder of one model, such as {folder}/rank1/seed0"
         ) from None
     if not entries:
         raise UsageError(f"the comparison in {folder} has no trained model yet; finish it with --resume")

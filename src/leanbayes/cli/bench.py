@@ -28,16 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="NETWORK",
         help="mlp, lenet5, resnet18, lstm, transformer, wrn28-10, pyramidnet "
-        "(default: mlp and lenet5, on a GPU resnet18)",
+        "(default: mlp and lenet5, or resnet18 on a GPU)",
     )
     parser.add_argument(
         "--methods",
         nargs="+",
         metavar="NAME",
-        help="such as rank1 or mean-field/weight, with the estimator after a slash (default: all)",
+        help="methods, such as rank1 or mean-field/weight, with the estimator after a slash (default: all)",
     )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
-    parser.add_argument("--precision", choices=("32", "bf16"), help="default: 32, on a GPU bf16")
+    parser.add_argument("--precision", choices=("32", "bf16"), help="default: 32, or bf16 on a GPU")
     parser.add_argument("--batch", type=shared.count, help="examples of a training step (default: the network's own)")
     parser.add_argument("--rows", type=shared.count, help="examples of a prediction (default: the network's own)")
     parser.add_argument(
@@ -45,24 +45,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=shared.count,
         nargs="+",
         metavar="N",
-        help="of a prediction (default: 20, on a GPU also 100)",
+        help="samples of a prediction (default: 20; on a GPU also 100)",
     )
-    parser.add_argument("--repeats", type=shared.count, help="rounds to take medians of (default: 5, on a GPU 20)")
-    parser.add_argument("--modes", nargs="+", choices=("eager", "captured"), help="default: eager, on a GPU both")
+    parser.add_argument("--repeats", type=shared.count, help="rounds to take medians of (default: 5, or 20 on a GPU)")
+    parser.add_argument("--modes", nargs="+", choices=("eager", "captured"), help="default: eager, or both on a GPU")
     parser.add_argument(
         "--parts",
         nargs="+",
         choices=("step", "predict", "memory", "profile", "scaling"),
-        help="default: step and predict, on a GPU memory, too",
+        help="default: step and predict; on a GPU also memory",
     )
     parser.add_argument(
         "--peers",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="measure other libraries that are there",
+        help="also measure other libraries, if installed",
     )
-    parser.add_argument("--out", metavar="FOLDER", help="for results and pictures (default: runs/bench-TIME)")
-    parser.add_argument("--resume", action="store_true", help="add the rows that the results in --out lack")
+    parser.add_argument("--out", metavar="FOLDER", help="folder for results and pictures (default: runs/bench-TIME)")
+    parser.add_argument("--resume", action="store_true", help="add the rows missing from the results in --out")
     shared.add_common(parser, samples=None)
 
 
@@ -117,7 +117,7 @@ def _folder(options: argparse.Namespace) -> Path:
     if options.out is not None:
         return Path(options.out).expanduser()
     if options.resume:
-        raise UsageError("--resume needs --out, the folder to go on in")
+        raise UsageError("--resume needs --out, the folder to continue in")
     return Path("runs") / f"bench-{datetime.datetime.now().strftime('%Y%m%d-%H%M%S')}"
 
 

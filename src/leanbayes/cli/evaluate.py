@@ -1,4 +1,4 @@
-"""Measure a saved model on rows that it has not seen: those that its training held out, or other data with targets.
+"""Measure a saved model on rows it has not seen: those held out in training, or other data with targets.
 
 For example ``leanbayes evaluate runs/digits``, or ``leanbayes evaluate runs/prices new.csv``.
 """
@@ -20,14 +20,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "data",
         nargs="?",
         metavar="DATA",
-        help="name of a data set (its test part), or a file with targets (default: what its training held out)",
+        help="name of a data set (its test part), or a file with targets (default: the rows held out in training)",
     )
     parser.add_argument("--root", help="folder of named data sets")
     parser.add_argument(
         "--split", type=shared.seed, help="which published split of a UCI set (default: that of the training)"
     )
     parser.add_argument(
-        "--include-seen", action="store_true", help="measure rows that the model was trained or validated on, too"
+        "--include-seen", action="store_true", help="also measure rows that the model was trained or validated on"
     )
     shared.add_common(parser)
 

@@ -1,4 +1,4 @@
-"""Predict new examples with their uncertainty, from a table, arrays, texts or images to CSV, Parquet, NPZ or JSON.
+"""Predict new examples with their uncertainty: tables, arrays, texts or images in; CSV, Parquet, NPZ or JSON out.
 
 For example ``leanbayes predict runs/digits new.npz --out predictions.csv``.
 """
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action=shared.Several,
         metavar="COLUMN",
         default=[],
-        help="columns of a table to copy, besides its ids",
+        help="columns of a table to copy to the output, besides its ids",
     )
     shared.add_common(parser)
 

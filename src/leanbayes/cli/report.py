@@ -1,4 +1,4 @@
-"""Write the HTML report of a comparison again.
+"""Rewrite the HTML report of a comparison.
 
 For example ``leanbayes report runs/compare-digits``.
 """

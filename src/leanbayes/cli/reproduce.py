@@ -30,40 +30,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="short",
         help="smoke: seconds; short: about ten minutes on a GPU; paper: the published schedule (default: short)",
     )
-    parser.add_argument("--seeds", type=shared.seed, nargs="+", help="instead of the preset's own")
+    parser.add_argument("--seeds", type=shared.seed, nargs="+", help="seeds to use instead of the preset's")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
-    parser.add_argument("--data", metavar="FOLDER", help="unpacked data sets (default: LEANBAYES_DATA or the cache)")
-    parser.add_argument("--download", action="store_true", help="fetch public data sets that are not there")
+    parser.add_argument("--data", metavar="FOLDER", help="folder of data sets (default: LEANBAYES_DATA or the cache)")
+    parser.add_argument("--download", action="store_true", help="download missing public data sets")
     parser.add_argument(
-        "--work", metavar="FOLDER", default="runs/reproduce", help="what is done on the way (default: runs/reproduce)"
+        "--work",
+        metavar="FOLDER",
+        default="runs/reproduce",
+        help="folder for work in progress (default: runs/reproduce)",
     )
     parser.add_argument(
-        "--out", metavar="FOLDER", help="results (default: results; for smoke runs the folder smoke in --work)"
+        "--out", metavar="FOLDER", help="folder for results (default: results; for smoke runs, smoke in --work)"
     )
     parser.add_argument(
         "--time-limit",
         type=shared.positive,
         metavar="SECONDS",
-        help="end between two epochs or units after that time; the same command goes on",
+        help="stop after this time, between two epochs or pieces of work; the same command continues",
     )
     parser.add_argument(
         "--workers",
         type=shared.count,
         default=1,
         metavar="N",
-        help="networks or other pieces of work at a time, each in a process (default: 1)",
+        help="pieces of work, such as networks, to do at a time, each in its own process (default: 1)",
     )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting instead of the preset's"
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="override a setting of the preset"
     )
     parser.add_argument(
         "--only",
         nargs="+",
         default=[],
         metavar="PIECE",
-        help="do these pieces of work alone, such as '*normal-seed0'; there is a result once all are done",
+        help="do only these pieces of work, such as '*normal-seed0'; the result appears once all are done",
     )
-    parser.add_argument("--replace", action="store_true", help="replace a result that shows more")
+    parser.add_argument("--replace", action="store_true", help="replace a result even if it shows more")
     shared.add_common(parser, samples=None)
 
 

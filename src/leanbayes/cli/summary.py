@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
         metavar="METHOD",
-        help="convert the network by this method first, or choose a method of a comparison",
+        help="convert the network with this method first, or choose a method of a comparison",
     )
     shared.add_common(parser, samples=None)
 

@@ -109,7 +109,7 @@ def load_checkpoint(path: str | os.PathLike[str], device: str | torch.device = "
     for name in (MODEL, ABOUT):
         if not (folder / name).is_file():
             raise FileNotFoundError(
-                f"{folder} holds no trained model ({name} is missing); give the folder that `leanbayes fit` or "
+                f"{folder} holds no trained model ({name} is missing); pass the folder that `leanbayes fit` or "
                 "`leanbayes compare` wrote"
             )
     try:

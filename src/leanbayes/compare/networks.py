@@ -91,7 +91,7 @@ def build_network(
     if name not in _BUILDERS:
         create(name)  # says which there are
     if hidden is not None and name not in _WIDTHS:
-        raise ValueError(f"hidden gives the widths of the models {' and '.join(_WIDTHS)}, and {name!r} has none")
+        raise ValueError(f"hidden sets the widths of the models {' and '.join(_WIDTHS)}, but {name!r} has none")
     known = _sizes(schema, name, outputs or schema.classes or 1)
     known["bins"] = _bins(math.prod(schema.shape), rows)
     if name in _WIDTHS:

@@ -33,7 +33,7 @@ class Preset:
 
     Attributes:
         name: What the command line calls it.
-        title: What tables call it.
+        title: Its name in tables.
         method: The method, None for the plain network.
         where: Which layers of a plain model it takes, those of `bayesianize` where None.
         kl_weight: Weight of the KL; below 1 the posterior is tempered.
@@ -128,7 +128,7 @@ def preset(name: str) -> Preset:
 
 
 def own_preset(name: str) -> Preset:
-    """A preset of one's own by the place where it stands.
+    """Your own preset, by where it is defined.
 
     Args:
         name: ``module:attribute``, of a method (such as ``lb.Rank1(components=8)``), a preset, or a function without
@@ -158,7 +158,7 @@ def own_preset(name: str) -> Preset:
         # Results stand in a folder of this name, which no preset shares.
         return Preset(f"own-{attribute}" if attribute in PRESETS else attribute, attribute, value)
     if value is not None:
-        raise ValueError(f"{name!r} is no method, preset, or function that returns one, but {value!r}")
+        raise ValueError(f"{name!r} is not a method, a preset, or a function that returns one, but {value!r}")
     own = [n for n, v in vars(module).items() if isinstance(v, (Method, Preset)) and not n.startswith("_")]
     near = difflib.get_close_matches(attribute, [n for n in vars(module) if not n.startswith("_")], n=1)
     hint = f"did you mean {near[0]}?" if near else f"its methods are {', '.join(own)}" if own else "it has no methods"

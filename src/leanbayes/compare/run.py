@@ -106,13 +106,13 @@ def compare(
 
     Args:
         data: A data set, or what `leanbayes.data.load` takes.
-        methods: Names of presets, or presets of one's own; all twelve where None.
+        methods: Names of presets, or your own presets; None takes all twelve.
         config: The budget of every method: "fast", "normal", a number of epochs, or a `Budget`.
         seeds: One network per method and seed; the data and their parts stay the same.
         samples: Of every prediction; "auto" lets each one grow until its uncertainty settles.
         out: Folder for everything.
         device: "auto", "cpu" or "cuda".
-        resume: Go on in a folder that holds a comparison of the same rows.
+        resume: Continue in a folder that holds a comparison of the same rows.
         network: Another network of `leanbayes.models`.
         hidden: Widths of a multilayer perceptron.
         augment: Crop and flip training images at random, for every method; None does so with colour images.
@@ -240,7 +240,7 @@ def _earlier(path: Path, result: dict[str, Any], resume: bool) -> list[dict[str,
         return []
     if not resume:
         raise OutputError(
-            f"{path.parent} holds a comparison already; pass resume=True to go on, or choose another folder"
+            f"{path.parent} already holds a comparison; pass resume=True to continue, or choose another folder"
         )
     before = read_json(path)
     settings = {} if before is None else before.get("settings", {})
@@ -248,7 +248,7 @@ def _earlier(path: Path, result: dict[str, Any], resume: bool) -> list[dict[str,
     for name in _FIXED:
         if settings.get(name) != as_json(result["settings"][name]):
             raise OutputError(
-                f"the comparison in {path.parent} has another {name.split('_')[0]} "
+                f"the comparison in {path.parent} has a different value for {name.split('_')[0]} "
                 f"({_short(settings.get(name))} instead of {_short(result['settings'][name])}); choose another folder"
             )
     assert before is not None

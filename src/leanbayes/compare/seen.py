@@ -66,7 +66,7 @@ def read_seen(about: dict[str, Any], path: Path) -> Seen:
         return Seen(about[ROWS], origin, hashes)
     except (KeyError, TypeError, ValueError, EOFError, OSError):
         raise ValueError(
-            f"{path} or its record in the model is damaged; train the model again, or remove the file and go on"
+            f"{path} or its record in the model is damaged; train the model again, or remove the file and continue"
         ) from None
 
 

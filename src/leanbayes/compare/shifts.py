@@ -65,7 +65,7 @@ def make_evaluation(
         count = len(dataset.train) + len(dataset.valid)
         raise ValueError(
             f"{dataset.name} has no test examples to measure on; it needs more than its {count:,}, "
-            "or a test part of its own"
+            "or a separate test part"
         )
     part = dataset.test.spaced(limit)
     notes = () if len(part) == len(dataset.test) else (f"measured on {len(part)} of {len(dataset.test)} test examples",)

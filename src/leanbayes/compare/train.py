@@ -139,7 +139,7 @@ def make_likelihood(dataset: Dataset, heteroscedastic: bool = False, held_out: b
     if dataset.task == "regression":
         return Gaussian(None if heteroscedastic else 1.0, held_out=held_out)
     if heteroscedastic:
-        raise ValueError(f"heteroscedastic noise is for real targets, and {dataset.name} has classes; leave it out")
+        raise ValueError(f"heteroscedastic noise is for real targets, but {dataset.name} has classes; leave it out")
     return Categorical()
 
 
@@ -178,7 +178,7 @@ def choose_augmentation(dataset: Dataset, wanted: bool | None = None) -> Augment
     """
     images = dataset.inputs == "image"
     if wanted and not images:
-        raise ValueError(f"augment=True crops and flips images, and {dataset.name} has none; leave it out")
+        raise ValueError(f"augment=True crops and flips images, but {dataset.name} has none; leave it out")
     colour = images and dataset.shape[0] == 3
     return standard(dataset.shape) if (colour if wanted is None else wanted) else None
 

@@ -65,7 +65,7 @@ def unseen_rows(
     if name is None and not path.exists():
         load(data, root)  # says which there are
     if name is None and split is not None:
-        raise ValueError(f"split={split} chooses a published split of a UCI set, and {data} is none; leave it out")
+        raise ValueError(f"split={split} chooses a published split of a UCI set, but {data} is not one; leave it out")
     others, notes = 0, ()
     if name is not None:
         dataset, own = _named(saved, name, data, root, split)
@@ -166,7 +166,7 @@ def _test_part(saved: Checkpoint, data: Any, part: Part, others: int) -> Unseen:
     assert saved.seen is not None and saved.seen.origin is not None
     if not len(part):
         raise ValueError(
-            f"the training held out no test rows of {data}; give data that the model has not seen, or pass "
+            f"the training held out no test rows of {data}; pass data that the model has not seen, or pass "
             "include_seen=True to measure all rows"
         )
     split, known = saved.seen.origin.options.get("split"), saved.seen.knows(part)
@@ -194,8 +194,8 @@ def _without_seen(saved: Checkpoint, data: Any, part: Part, include_seen: bool) 
         return Unseen(part, count, 0, (note,) if count else ())
     if count == rows:
         raise ValueError(
-            f"all {rows} rows of {data} equal rows that the model was trained or validated on; give data that it has "
-            "not seen, or pass include_seen=True to measure them all the same"
+            f"all {rows} rows of {data} equal rows that the model was trained or validated on; pass data that it has "
+            "not seen, or pass include_seen=True to measure them anyway"
         )
     note = (
         f"{count} of {rows} rows were left out, as the model was trained or validated on rows equal to them; "

@@ -51,13 +51,13 @@ def bayesianize(
         model: Any `nn.Module`.
         method: A method such as `Rank1()`, or an ordered mapping of selectors, globs or types to methods; the first
             match wins, None leaves a module alone.
-        where: A selector (`lb.norms()`, `lb.output(model)`, `lb.named("layer4.*")`, `lb.types(nn.Linear)`,
-            combinable with ``|``, ``&``, ``~``) or a predicate ``(name, module) -> bool``. Without it a method takes
-            every layer that it can serve except embeddings; EMP and ECMP take norms and the output layer.
+        where: A selector (`lb.norms()`, `lb.output(model)`, `lb.named("layer4.*")`, `lb.types(nn.Linear)`, combinable
+            with ``|``, ``&``, ``~``) or a predicate ``(name, module) -> bool``. Without it a method takes every layer
+            it supports except embeddings; EMP and ECMP take norms and the output layer.
         freeze: Freeze everything that came from the plain model and train only what the method added.
 
     Returns:
-        The model; use this one, since it is new where the root itself is converted. `lb.summary` lists what was
+        The model; use this one, since it is a new object if the root itself is converted. `lb.summary` lists what was
         converted, and what was left alone and why.
 
     Example:
@@ -222,14 +222,14 @@ def param_groups(
     """Parameter groups for a torch optimiser.
 
     Weight decay acts only on parameters that appear in no KL term (point-estimated weights, biases, norms), never on
-    means, factors or patches, whose prior does that, nor on the likelihood's noise.
+    means, factors or patches, whose prior does that job, nor on the likelihood's noise.
 
     Args:
         model: A converted model, or an `ELBO` around one.
         lr: Learning rate.
-        weight_decay: Weight decay of what no KL term contains.
-        variational_lr: Learning rate of what the method added (standard deviations, alphas, factors, patches), `lr`
-            where None.
+        weight_decay: Weight decay of parameters that no KL term contains.
+        variational_lr: Learning rate of what the method added (standard deviations, alphas, factors, patches); None
+            takes `lr`.
 
     Returns:
         Up to four groups, named "points", "means", "variational" and "noise".

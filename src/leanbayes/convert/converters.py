@@ -40,7 +40,7 @@ def register_conversion(*types: type[nn.Module], kind: str) -> Callable[[Convert
     def add(function: Converter) -> Converter:
         for module_type in types:
             if module_type in _CONVERTERS:
-                raise ValueError(f"a conversion of {module_type.__name__} is registered already")
+                raise ValueError(f"a conversion of {module_type.__name__} is already registered")
             _CONVERTERS[module_type] = (kind, function)
         return function
 
@@ -83,11 +83,11 @@ def why_unservable(module: Any) -> str | None:
     known = _registered_type(module)
     foreign = _is_foreign(module)
     if known is not None and not foreign and type(module).forward is not known.forward:
-        return f"{type(module).__name__} defines a forward of its own"
+        return f"{type(module).__name__} defines its own forward"
     if type(module).__call__ is not (known or nn.Module).__call__:
-        return f"{type(module).__name__} defines a __call__ of its own"
+        return f"{type(module).__name__} defines its own __call__"
     if any("forward" in vars(part) for part in module.modules()):
-        return "its forward was replaced by another one"
+        return "its forward was replaced"
     if foreign:
         return behaviour_of(module).problem
     if isinstance(module, TORCHS_NORMS) and getattr(module, "weight", None) is None:
@@ -107,7 +107,7 @@ def why_unservable(module: Any) -> str | None:
         held = [*parameters, *dict(module.named_buffers()), *dict(module.named_children())]
         for name in held:
             if name not in plain:
-                return f"it holds {name} beside its weights, which would be lost"
+                return f"it also holds {name}, which would be lost"
     return None
 
 

@@ -27,13 +27,14 @@ from leanbayes.priors import Prior
 class DeepEnsemble(Method):
     """An explicit ensemble (Lakshminarayanan et al. 2017) of plain networks, or of any other method.
 
-    It takes the whole model, so `bayesianize` returns a new one. In training by `ELBO` each member gets the gradient
-    of one network, so that optimisers and weight decay treat it as one.
+    It takes the whole model, so `bayesianize` returns a new one. When trained with `ELBO`, each member gets the
+    gradient of a single network, so optimisers and weight decay treat it as one.
 
     Args:
         members: Number of networks.
-        of: The method of each member, None for plain networks; `VarianceLayer()` gives VN's variance ensemble.
-        reinit: Fresh parameters, buffers and statistics per member; else all start from the model's own.
+        of: The method of each member, None for plain networks; `VarianceLayer()` gives the variance ensemble of
+            Variance Networks.
+        reinit: Draw fresh parameters, buffers and statistics for each member; otherwise all start from the model's own.
     """
 
     members: int = 5
@@ -71,9 +72,7 @@ class DeepEnsemble(Method):
             members.append(member if self.of is None else bayesianize(member, self.of, where=where, freeze=freeze))
         inner: Any = getattr(members[0], "leanbayes_report", None)
         report = Report([("", type(model).__name__, self)], inner.left if inner else [], inner.notes if inner else [])
-        report.notes += [
-            (name, "no reset_parameters of its own: drawn anew with its mean and spread") for name in redrawn
-        ]
+        report.notes += [(name, "no reset_parameters of its own: redrawn with its mean and spread") for name in redrawn]
         return open_passes(Ensemble(members, self), report)
 
     def _check(self, model: nn.Module, where: Any, freeze: bool) -> None:
@@ -84,7 +83,7 @@ class DeepEnsemble(Method):
             raise ValueError("where= chooses layers for the members' method; a plain ensemble takes the whole model")
         if is_converted(model):
             raise ValueError(
-                "the model is converted already; an ensemble is made of plain models (of=... converts them)"
+                "the model is already converted; an ensemble is made of plain models (of=... converts them)"
             )
         if next(model.parameters(), None) is None:
             raise ValueError(f"this {type(model).__name__} has no parameters to make an ensemble of")

@@ -99,7 +99,7 @@ def make_plan(model: nn.Module, method: Any, where: Any) -> Plan:
         raise TypeError(f"bayesianize takes an nn.Module, not {type(model).__name__}")
     if is_converted(model):
         raise ValueError(
-            "the model is converted already; convert the plain model once, with an ordered mapping of rules to mix "
+            "the model is already converted; convert the plain model once, with an ordered mapping of rules to mix "
             "families (lb.point_estimate gives a plain model back)"
         )
     units = find_units(model)
@@ -125,7 +125,7 @@ def _apply_method(model: nn.Module, units: list[Unit], method: Method, where: An
             _assign(unit, method, default, f"{type(method).__name__} does not take it unless `where` asks for it")
         if not any(unit.method for unit in units):
             raise ValueError(
-                f"{type(method).__name__} finds no layer that it can serve in this {type(model).__name__}; "
+                f"{type(method).__name__} finds no layer it supports in this {type(model).__name__}; "
                 f"{_candidates(units, method)}"
             )
         return
@@ -137,13 +137,13 @@ def _apply_method(model: nn.Module, units: list[Unit], method: Method, where: An
 
 def _apply_rules(model: nn.Module, units: list[Unit], rules: Mapping[Any, Method | None]) -> None:
     if not rules:
-        raise ValueError("the mapping of rules is empty; give at least one selector with a method")
+        raise ValueError("the mapping of rules is empty; pass at least one selector with a method")
     for method in rules.values():
         if method is not None and not isinstance(method, Method):
             raise TypeError(f"a rule takes a method or None, not {method!r}")
         if method is not None and method.whole_model:
             name = type(method).__name__
-            raise ValueError(f"{name} takes the whole model; give it alone, with of=... for the members' method")
+            raise ValueError(f"{name} takes the whole model; pass it alone, with of=... for the members' method")
     for key, method in rules.items():
         predicate = _predicate(key)
         for unit in units:
@@ -166,7 +166,7 @@ def _assign(unit: Unit, method: Method, selected: bool, otherwise: str) -> None:
     if unit.problem is not None:
         unit.reason = unit.problem
     elif unit.kind not in method.kinds:
-        unit.reason = f"{type(method).__name__} cannot serve a {type(unit.module).__name__}"
+        unit.reason = f"{type(method).__name__} does not support {type(unit.module).__name__}"
     elif not selected:
         unit.reason = otherwise
     else:
@@ -187,7 +187,7 @@ def _check_rule(model: nn.Module, units: list[Unit], method: Method | None, pred
             continue
         if unit is None:
             hint = f"; lb.named('{name}.*') selects what is inside" if next(modules[name].children(), None) else ""
-            raise ValueError(f"{name} ({type(modules[name]).__name__}) is no layer that can be converted{hint}")
+            raise ValueError(f"{name} ({type(modules[name]).__name__}) is not a layer that can be converted{hint}")
         if unit.problem is not None or unit.kind not in method.kinds:
             raise ValueError(
                 f"{unit.label()} was asked for by name, but {_why_not(unit, method)}; {_candidates(units, method)}"
@@ -201,13 +201,13 @@ def _check_rule(model: nn.Module, units: list[Unit], method: Method | None, pred
         labels = ", ".join(unit.label() for unit in matched[:3])
         only = f", only {labels}: {_why_not(matched[0], method)}" if matched else ""
         raise ValueError(
-            f"{text} matches nothing that {type(method).__name__} can serve{only}; {_candidates(units, method)}"
+            f"{text} matches nothing that {type(method).__name__} supports{only}; {_candidates(units, method)}"
         )
 
 
 def _why_not(unit: Unit, method: Method) -> str:
-    """Why a method cannot serve a module."""
-    return unit.problem or f"{type(method).__name__} cannot serve a {type(unit.module).__name__}"
+    """Why a method does not support a module."""
+    return unit.problem or f"{type(method).__name__} does not support {type(unit.module).__name__}"
 
 
 def _candidates(units: list[Unit], method: Method | None) -> str:
@@ -259,7 +259,7 @@ def _resolve_ties(model: nn.Module, plan: Plan) -> None:
             if other.method is not None and other.method != first.method:
                 raise ValueError(f"{both}, but the rules give them two methods, {first.method} and {other.method}")
             if other.method is None and other.chosen:
-                raise ValueError(f"{both}, but the rules convert the one and leave the other alone")
+                raise ValueError(f"{both}, but the rules convert one and leave the other alone")
             if other.problem is not None or other.kind not in first.method.kinds:  # pyright: ignore
                 why = _why_not(other, first.method)  # pyright: ignore[reportArgumentType]
                 raise ValueError(f"{both}, but {why}; leave both alone, or untie them")
@@ -281,4 +281,4 @@ def _check_ranks(plan: Plan) -> None:
                 fitting[unit.method] = fitting.get(unit.method, False) or fits
     for method, fits in fitting.items():
         if not fits:
-            raise ValueError(f"{method} fits no layer: every weight has a smaller side; choose a smaller rank")
+            raise ValueError(f"{method} fits no layer: every weight has a shorter side; choose a smaller rank")

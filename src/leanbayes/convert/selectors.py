@@ -121,14 +121,14 @@ def types(*kinds: type[nn.Module]) -> Selector:
 
 
 def norms() -> Selector:
-    """Normalisation layers: batch, layer, RMS, group and instance norms, and what looks like one in other libraries."""
+    """Normalisation layers: batch, layer, RMS, group and instance norms, and lookalikes in other libraries."""
     return Selector(_Norms(), "norms()")
 
 
 def output(model: nn.Module) -> Selector:
     """The output layer.
 
-    It is what ``get_output_embeddings()`` returns where the model has that, else the last registered dense layer or
+    This is what ``get_output_embeddings()`` returns if the model has it, otherwise the last registered dense layer or
     convolution that no norm follows.
     """
     names = output_names(model)

@@ -18,10 +18,10 @@ SEVERITIES = (1, 2, 3, 4, 5)
 def corrupt(x: Tensor, name: str, severity: int, seed: int = 0) -> Tensor:
     """Corrupts a batch of images.
 
-    Draws come from a generator of this call's own, on the device of the images, whose seed is derived from `seed`,
+    Draws come from a generator for this call only, on the device of the images, whose seed is derived from `seed`,
     `name` and `severity`: the same call gives the same images, and the global random state is left alone. Devices draw
-    differently; to compare runs on several devices, corrupt on the CPU and move the result. A data set that is
-    corrupted in parts needs another seed for each part, or all parts share one noise.
+    differently; to compare runs on several devices, corrupt on the CPU and move the result. If you corrupt a data set
+    in parts, use a different seed for each part, or all parts share the same noise.
 
     Args:
         x: Images ``[B, C, H, W]`` with values in [0, 1], grey (C = 1) or RGB (C = 3), before any normalisation.

@@ -20,6 +20,6 @@ def register(function: Corruption) -> Corruption:
     """Add a corruption under the name of its function; a name that is taken or has no constants is an error."""
     name = getattr(function, "__name__", repr(function))
     if name in CORRUPTIONS or name not in NAMES:
-        raise ValueError(f"corruption {name!r} is registered already or has no constants; the names are {NAMES}")
+        raise ValueError(f"corruption {name!r} is already registered or has no constants; the names are {NAMES}")
     CORRUPTIONS[name] = function
     return function

@@ -59,7 +59,7 @@ def read_cells(path: Path, *, separator: str | None = None, header: bool = True,
         path: The file; CSV may be compressed as ``.gz``, and be of UTF-8, UTF-16 with its mark, or Windows-1252.
         separator: Between the cells of a CSV file; None looks at the first lines.
         header: Whether the first line has the names.
-        na: Texts that stand for a missing value, besides the usual ones.
+        na: Texts that mean a missing value, besides the usual ones.
 
     Returns:
         The cells.
@@ -102,7 +102,7 @@ def _csv(path: Path, separator: str | None, header: bool, notes: list[str]) -> t
     names = [cell.strip() for cell in next(lines)]
     if header and all(map(_is_number, names)):
         raise TableError(
-            f"the first line of {path} holds numbers where names of columns should stand; "
+            f"the first line of {path} holds numbers instead of column names; "
             "add a line of names, or pass header=False",
             {"header": False},
         )
@@ -138,7 +138,7 @@ def _utf8(path: Path, notes: list[str]) -> bytes:
     for start, encoding in ((1, "utf-16-le"), (0, "utf-16-be")):
         half = data[start:_SAMPLE:2]
         if half.count(0) > len(half) // 2:
-            notes.append("the file was read as UTF-16, though it has no mark that says so")
+            notes.append("the file was read as UTF-16, although it has no byte-order mark")
             return data.decode(encoding).encode()
     try:
         data.decode("utf-8")

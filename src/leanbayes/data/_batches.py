@@ -22,25 +22,25 @@ class Batches:
     """Goes through examples in batches, epoch after epoch.
 
     Each ``for`` loop gives the rest of the current epoch: all of it at first, what remains after
-    :meth:`load_state_dict` or after a loop that was left early. The order of an epoch depends on the seed and the
-    number of the epoch alone, and what is drawn for augmentation on the seed, the epoch and the step, so that a run can
-    stop after any batch and resume exactly.
+    :meth:`load_state_dict` or after a loop that was left early. The order depends only on the seed and the number of
+    the epoch, and the draws for augmentation on the seed, the epoch and the step, so a run can stop after any batch and
+    resume exactly.
 
     Args:
         x: Inputs ``[N, ...]``, or `Rows` that are read batch by batch (the next one while this one is used).
         y: Targets ``[N, ...]``.
         batch_size: Examples of a batch, on each rank.
-        shuffle: Whether each epoch has an order of its own; otherwise the order is that of the rows.
-        seed: Of order and augmentation.
-        augment: Random changes to a batch of inputs, as they were read, by a generator on the batch's device; see
+        shuffle: Whether each epoch has its own order; otherwise rows come in the order given.
+        seed: Seed of order and augmentation.
+        augment: Random changes to a batch of inputs as read, with a generator on the batch's device; see
             `leanbayes.data.augment`.
-        transform: What to do with the inputs then, such as scaling.
+        transform: What to do with the inputs afterwards, such as scaling.
         target_transform: What to do with the targets.
         drop_last: Whether to leave out a last batch that is not full.
-        device: Where batches go; tensors up to 4 GiB are moved there as a whole at once. None leaves them in place.
+        device: Where batches go; tensors up to 4 GiB are moved there whole, once. None leaves them in place.
         rank: Number of this process.
-        world_size: Number of processes: each gets its share of the same global order, equally many batches each (the
-            first examples fill up where their number does not divide).
+        world_size: Number of processes: each gets its share of the same global order and the same number of batches (if
+            the examples do not divide evenly, the first ones fill up).
 
     Example:
         >>> import torch
@@ -101,14 +101,14 @@ class Batches:
         self.epoch, self.step = self.epoch + 1, 0
 
     def state_dict(self) -> dict[str, int]:
-        """Where the iteration stands: the epoch, the batches handed out, and what the order depends on."""
+        """Where the iteration is: the epoch, the batches handed out, and what the order depends on."""
         return {"epoch": self.epoch, "step": self.step, **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state` was taken; the data and the settings must be the same."""
         for key, value in self._identity().items():
             if state[key] != value:
-                raise ValueError(f"cannot resume: {key} was {state[key]}, and is {value} now")
+                raise ValueError(f"cannot resume: {key} was {state[key]}, but is {value} now")
         self.epoch, self.step = state["epoch"], state["step"]
 
     def _identity(self) -> dict[str, int]:

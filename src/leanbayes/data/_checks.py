@@ -22,7 +22,7 @@ def check_targets(y: Tensor, task: str, classes: int, name: str) -> None:
     if len(y) and (int(y.min()) < 0 or int(y.max()) >= classes):
         row = int(((y < 0) | (y >= classes)).nonzero()[0])
         raise ValueError(
-            f"the labels of {name} must be from 0 to {classes - 1}, but label {int(y[row])} stands at position {row}"
+            f"the labels of {name} must be from 0 to {classes - 1}, but the one at position {row} is {int(y[row])}"
         )
 
 
@@ -35,4 +35,4 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 def check_counts(images: int, labels: int, name: str) -> None:
     """Raise where images and labels differ in number."""
     if images != labels:
-        raise ValueError(f"{name} holds {images} images but {labels} labels; one of its files is not the right one")
+        raise ValueError(f"{name} holds {images} images but {labels} labels; one of its files is wrong")

@@ -29,7 +29,7 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class Part:
-    """Examples and their targets; ``part[i]`` is the pair of one example, so that a DataLoader takes it.
+    """Examples and their targets; ``part[i]`` is the pair for one example, so a DataLoader takes it.
 
     Attributes:
         x: Inputs as they were read, ``[N, ...]``: bytes for images, float64 for tables, ids for text; or `Rows`.
@@ -56,20 +56,20 @@ class Part:
         return Part(x, self.y[index])
 
     def spaced(self, limit: int) -> Part:
-        """At most `limit` examples, evenly spaced, so that those of a sorted part are of all kinds."""
+        """At most `limit` examples, evenly spaced, so that a sorted part keeps all kinds."""
         if len(self) <= limit:
             return self
         return self.take(torch.linspace(0, len(self) - 1, limit).round().long())
 
     def tensor(self) -> Tensor:
-        """The inputs in memory, read now where they were not yet."""
+        """The inputs in memory, read now if they were not yet."""
         return self.x if isinstance(self.x, Tensor) else self.x[torch.arange(len(self.x))]
 
 
 def _subset(x: Rows, index: Tensor) -> Rows:
     subset: Callable[[Tensor], Rows] | None = getattr(x, "subset", None)
     if subset is None:
-        raise TypeError(f"{type(x).__name__} has no method `subset`, so that it cannot be divided")
+        raise TypeError(f"{type(x).__name__} has no method `subset`, so it cannot be split")
     return subset(index)
 
 
@@ -78,13 +78,13 @@ ColumnKind = Literal["number", "category", "boolean", "date"]
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table as the network sees it; all that is learnt of it comes from training rows.
+    """One column of a table as the network sees it; everything learnt about it comes from training rows.
 
     Attributes:
         name: Its name in the file.
-        categories: The values that get one input each, ascending; none for other kinds.
-        kind: What it holds; a category where there are categories, else a number, where it is not said.
-        format: How its texts are written, such as "1.234,5" or "%d.%m.%Y"; empty for texts as they are.
+        categories: The values that get one input each, in ascending order; empty for other kinds.
+        kind: What it holds; by default a category if there are categories, otherwise a number.
+        format: How its texts are written, such as "1.234,5" or "%d.%m.%Y"; empty for plain text.
         others: Texts among numbers that stand for a missing value.
         indicator: Whether the last of its inputs is 1 where the value is missing.
         parts: The inputs that a date becomes: days since `origin`, and sines and cosines of its cycles.
@@ -134,7 +134,7 @@ class Column:
 
     @property
     def scaled(self) -> tuple[bool, ...]:
-        """Which of its inputs are scaled: numbers are; what is from -1 to 1 anyway stays."""
+        """Which of its inputs are scaled: numbers are; inputs from -1 to 1 anyway are not."""
         if self.kind == "category":
             plain = (False,) * len(self.categories)
         elif self.kind == "date":
@@ -144,7 +144,7 @@ class Column:
         return (*plain, False) if self.indicator else plain
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; what is as it mostly is, is left out."""
+        """Plain values, without those that have their default."""
         found: dict[str, Any] = {"name": self.name, "categories": list(self.categories), "kind": self.kind}
         found |= {"format": self.format, "others": list(self.others), "indicator": self.indicator}
         found |= {"parts": list(self.parts), "origin": self.origin, "unit": self.unit}
@@ -159,7 +159,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Schema:
-    """What a network must know to serve new examples of the same kind; plain JSON when saved.
+    """What a network must know to handle new examples of the same kind; plain JSON when saved.
 
     Attributes:
         task: What the targets are.
@@ -168,11 +168,11 @@ class Schema:
         class_names: One per class; empty for a regression.
         normalisation: How inputs and targets are scaled.
         columns: Columns of a table, or the measurements of a time series.
-        target: Name of the target's column, where there is one.
+        target: Name of the target's column, if there is one.
         vocabulary: Words of a text set, the most frequent first; word r has the id r + 4.
-        missing: What became of missing values of a table: "impute", "mean", "drop" or "error".
+        missing: How missing values of a table were handled: "impute", "mean", "drop" or "error".
         file_options: How a table's file was read: separator, header, na.
-        ids: Columns of a table that name its rows; no inputs, but predictions keep them.
+        ids: Columns of a table that identify its rows: not inputs, but predictions keep them.
         target_unit: What stands beside the numbers of the target's column, such as "kg"; empty for none.
     """
 
@@ -268,9 +268,9 @@ class Dataset:
         train: Examples to fit on.
         valid: Examples to choose settings with; may be empty.
         test: Examples for the final figures.
-        notes: What the reader did that its user should know, one sentence each.
-        origin: How it was read, None where `load` did not read it.
-        class_weights: How much an example of each class counts in training; empty where all count alike.
+        notes: What the reader did that you should know about, one sentence each.
+        origin: How it was read; None if `load` did not read it.
+        class_weights: How much an example of each class counts in training; empty if all count the same.
     """
 
     name: str
@@ -334,10 +334,10 @@ class Dataset:
         return replace(self, **parts, notes=(*self.notes, f"limited to {left} examples"), origin=origin)
 
     def balanced(self) -> Dataset:
-        """The same data, with every class counting as much as any other in training.
+        """The same data, with every class counting the same in training.
 
         An example of class c counts ``N / (C n_c)``, with N training examples, C classes among them and n_c examples of
-        this one. Probabilities are then those of classes that are equally frequent.
+        this one. Probabilities are then those of equally frequent classes.
 
         Example:
             >>> from leanbayes.data import load

@@ -18,7 +18,7 @@ class NotComplete(FileNotFoundError):
 
 
 def data_root(root: PathLike | None = None) -> Path:
-    """The folder of data sets: `root`, else the environment variable LEANBAYES_DATA, else ``~/.cache/leanbayes``."""
+    """The folder of data sets: `root`, or the environment variable LEANBAYES_DATA, or ``~/.cache/leanbayes``."""
     chosen = root if root is not None else os.environ.get(ROOT_VARIABLE) or Path.home() / ".cache" / "leanbayes"
     return Path(chosen).expanduser()
 
@@ -69,6 +69,6 @@ def read_bytes(path: Path) -> bytes:
                 return stream.read()
         return path.read_bytes()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is no complete gzip file ({error}); get it again") from None
+        raise ValueError(f"{path} is not a complete gzip file ({error}); get it again") from None
     except OSError as error:
         raise OSError(f"{path} cannot be read: {error.strerror or error}") from None

@@ -18,11 +18,11 @@ def read_idx(path: Path) -> NDArray[np.generic]:
     """The array of an idx file, plain or ``.gz``.
 
     Raises:
-        ValueError: If the file is no idx file, or shorter or longer than its header says.
+        ValueError: If the file is not an idx file, or shorter or longer than its header says.
     """
     data = read_bytes(path)
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _TYPES or len(data) < 4 + 4 * data[3]:
-        raise ValueError(f"{path} is no idx file: its first bytes are {data[:4].hex(' ') or 'missing'}")
+        raise ValueError(f"{path} is not an idx file: its first bytes are {data[:4].hex(' ') or 'missing'}")
     shape = struct.unpack_from(f">{data[3]}I", data, 4)
     dtype = np.dtype(_TYPES[data[2]])
     start, size = 4 + 4 * data[3], math.prod(shape) * dtype.itemsize

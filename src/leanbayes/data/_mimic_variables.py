@@ -10,7 +10,7 @@ class Variable:
     """One measurement.
 
     Attributes:
-        name: Its name, with the unit where there is one.
+        name: Its name, with the unit if it has one.
         items: ITEMID numbers of CHARTEVENTS and LABEVENTS.
         low: Values must be above.
         high: Values must not be above.

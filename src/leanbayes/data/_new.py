@@ -34,10 +34,10 @@ class NewRows:
 
     Attributes:
         x: Inputs ``[N, ...]``.
-        y: Targets ``[N]``, None where there are none or they were not asked for.
-        kept: Columns of a table that name its rows, or that were asked for, by name.
-        notes: What a reader of the predictions should know, one sentence each.
-        unseen: How many values of each column are none of its categories.
+        y: Targets ``[N]``; None if there are none or they were not asked for.
+        kept: Columns of a table that identify its rows, or that were asked for, by name.
+        notes: What readers of the predictions should know, one sentence each.
+        unseen: How many values of each column belong to none of its categories.
     """
 
     x: Tensor
@@ -48,15 +48,15 @@ class NewRows:
 
 
 def read_new(path: PathLike, schema: Schema) -> tuple[Tensor, Tensor | None]:
-    """Reads inputs, and targets where the file has them, as the training data were read.
+    """Reads inputs, and targets if the file has them, the way the training data were read.
 
-    Tables come from CSV, TSV or Parquet files with the columns of training (others are ignored, the order is free),
-    everything from NPZ files with an array ``x`` and perhaps ``y``, texts also from a file with one text per line, and
-    images also from an image file or from all those below a folder.
+    Tables come from CSV, TSV or Parquet files with the columns of training (others are ignored, in any order), anything
+    from NPZ files with an array ``x`` and optionally ``y``, texts also from a file with one text per line, and images
+    also from an image file or from all images below a folder.
 
     Args:
         path: The file or folder.
-        schema: Of the training data.
+        schema: That of the training data.
 
     Returns:
         Inputs ``[N, ...]`` before normalisation, and targets ``[N]`` or None.
@@ -69,13 +69,13 @@ def read_new(path: PathLike, schema: Schema) -> tuple[Tensor, Tensor | None]:
 
 
 def read_rows(path: PathLike, schema: Schema, *, targets: str = OPTIONAL, keep: Sequence[str] = ()) -> NewRows:
-    """The same with what else is known of the rows.
+    """As `read_new`, with everything else known about the rows.
 
     Args:
         path: The file or folder.
-        schema: Of the training data.
-        targets: "ignored", "optional", or "needed": then rows of a table without a target are left out.
-        keep: Columns of a table to keep besides those that name the rows.
+        schema: That of the training data.
+        targets: "ignored", "optional", or "needed", which leaves out rows of a table without a target.
+        keep: Columns of a table to keep besides those that identify the rows.
 
     Returns:
         The rows.
@@ -85,7 +85,7 @@ def read_rows(path: PathLike, schema: Schema, *, targets: str = OPTIONAL, keep: 
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
     if path.is_dir() and not images:
-        raise ValueError(f"{path} is a folder, and holds no images for this network; give a file")
+        raise ValueError(f"{path} is a folder without images for this network; pass a file")
     if images:
         found = NewRows(ImageFiles(images, schema.shape[-1])[:])
     elif path.suffix == ".npz":
@@ -103,7 +103,7 @@ def read_rows(path: PathLike, schema: Schema, *, targets: str = OPTIONAL, keep: 
             "text": "a TXT file or ",
             "table": "a CSV, TSV or Parquet file or ",
         }
-        raise ValueError(f"the network cannot read {path.name}; give {others.get(schema.inputs, '')}an NPZ file with x")
+        raise ValueError(f"the network cannot read {path.name}; pass {others.get(schema.inputs, '')}an NPZ file with x")
     shape = tuple(found.x.shape[1:])
     if shape != schema.shape:
         raise ValueError(f"{path.name} has inputs of shape {shape}, but the network takes {schema.shape}")
@@ -133,14 +133,14 @@ def _number_of(text: str, schema: Schema, path: Path) -> int:
 def _from_table(path: Path, schema: Schema, targets: str, keep: Sequence[str]) -> NewRows:
     if not schema.columns:
         raise ValueError(
-            f"the network was trained on arrays, which have no names of columns to look for in {path.name}; "
+            f"the network was trained on arrays without column names, so the columns of {path.name} cannot be matched; "
             "use an NPZ file with x"
         )
     try:
         cells = read_cells(path, **schema.file_options)
     except TableError:  # its options are those of a training
         raise ValueError(
-            f"the first line of {path.name} holds numbers where names of columns should stand; add a line of names"
+            f"the first line of {path.name} holds numbers instead of column names; add a line of names"
         ) from None
     if missing := [code.name for code in schema.columns if code.name not in cells.columns]:
         there = [name for name in cells.columns if name not in {code.name for code in schema.columns}]
@@ -206,7 +206,7 @@ def _notes(columns: Sequence[RawColumn], schema: Schema, path: Path) -> tuple[li
             filled.append(f"{gaps} in {code.name!r}{unknown}")
     notes = []
     if strange:
-        notes.append(f"values of {path.name} that are in no category of training: {listed(strange)}")
+        notes.append(f"values of {path.name} that belong to no category of the training data: {listed(strange)}")
     if filled:
         notes.append(f"missing values of {path.name} were filled as in training: {listed(filled)}")
     if bare:

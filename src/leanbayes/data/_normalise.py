@@ -18,7 +18,7 @@ _CHUNK = 4096
 class Affine:
     """The map ``(x - mean) / std``, one pair of numbers per channel or feature.
 
-    Images of bytes are divided by 255 first, so that bytes and floats from 0 to 1 mean the same.
+    Images of bytes are divided by 255 first, so bytes and floats from 0 to 1 mean the same.
 
     Attributes:
         mean: One number per entry of the axis, or one for all.
@@ -45,13 +45,13 @@ class Affine:
         """Mean and standard deviation of the examples ``x``.
 
         Args:
-            x: Examples, ``[N, ...]``; bytes are taken as parts of 255.
+            x: Examples, ``[N, ...]``; bytes count as fractions of 255.
             axis: The axis of channels or features.
-            fill: Whether NaN stands for a missing value, which then counts for nothing.
+            fill: Whether NaN stands for a missing value, which is then ignored.
             keep: Entries of the axis to leave as they are.
 
         Returns:
-            The map; what is constant is only shifted.
+            The map; constant entries are only shifted.
         """
         mean, var = _moments(x, axis)
         std = var.sqrt()

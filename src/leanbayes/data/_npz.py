@@ -32,7 +32,7 @@ def read_npz(path: Path, *, objects: bool = False) -> dict[str, NDArray[Any]]:
             members = [name for name in archive.namelist() if name.endswith(".npy")]
             return {name[:-4]: _array(archive.read(name), f"{name[:-4]!r} of {path}", objects) for name in members}
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise ValueError(f"{path} is no complete NPZ file ({error})") from None
+        raise ValueError(f"{path} is not a complete NPZ file ({error})") from None
 
 
 def _array(data: bytes, name: str, objects: bool) -> NDArray[Any]:

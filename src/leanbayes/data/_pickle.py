@@ -55,7 +55,7 @@ def load_pickle(stream: IO[bytes], name: str) -> Any:
     # What a damaged pickle raises depends on the byte that is wrong.
     except Exception as error:
         raise ValueError(
-            f"{name} is no complete pickled file ({type(error).__name__}: {error}); get it again"
+            f"{name} is not a complete pickled file ({type(error).__name__}: {error}); get it again"
         ) from None
 
 
@@ -159,7 +159,7 @@ class _Encode:
     def __call__(self, text: Any, encoding: Any = "latin1") -> bytes:
         # How Python 3 writes bytes for Python 2 to read.
         if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
-            raise Refused("it encodes something that is no text")
+            raise Refused("it encodes something that is not text")
         return text.encode("latin1")
 
 
@@ -184,5 +184,5 @@ def _plain(value: Any) -> Any:
 
 def _key(key: Any) -> Any:
     if type(key) not in _PLAIN:
-        raise Refused(f"it has a {type(key).__name__} for a key")
+        raise Refused(f"it has a {type(key).__name__} as a key")
     return key

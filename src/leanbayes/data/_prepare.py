@@ -98,8 +98,8 @@ def handle_missing(
         raise TableError(f"the target {goal.name!r} of {path.name} has no values", {"target": "NAME"})
     if without.any():
         others = listed([short(text) for text in goal.format.others])
-        nor = f" or one that stands for none ({others})" if others else ""
-        notes.append(f"{int(without.sum())} of {len(without)} rows were left out, as they have no {goal.name!r}{nor}")
+        nor = f" or have one that stands for none ({others})" if others else ""
+        notes.append(f"{int(without.sum())} of {len(without)} rows were left out because they lack {goal.name!r}{nor}")
         goal, features = goal.take(~without), [column.take(~without) for column in features]
     counts = {column.name: int(column.missing.sum()) for column in features}
     there = listed([f"{count} in {name!r}" for name, count in counts.items() if count])

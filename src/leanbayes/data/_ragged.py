@@ -29,7 +29,7 @@ def with_unnamed(names: list[str], rows: Sequence[Sequence[str]], notes: list[st
         return names
     if not any(row[-1].strip() for row in rows):
         return [*names, ""]
-    notes.append("each line has one cell more than there are names: the first column is taken for the one without")
+    notes.append("each line has one more cell than there are names: the first column is taken to be the unnamed one")
     return ["", *names]
 
 

@@ -26,7 +26,7 @@ _ONLY_HOW = ("download", "lazy", "workers")
 
 
 def register(name: str) -> Callable[[_Reader], _Reader]:
-    """Add a reader ``(root, **options)`` under a name; a name that is taken is an error."""
+    """Add a reader ``(root, **options)`` under a name, which must not be taken."""
     return _adder(_NAMED, name)
 
 
@@ -36,7 +36,7 @@ def register_family(prefix: str) -> Callable[[_Reader], _Reader]:
 
 
 def register_file(*endings: str) -> Callable[[_Reader], _Reader]:
-    """Add a reader ``(path, **options)`` for files whose names end so."""
+    """Add a reader ``(path, **options)`` for files whose names have this ending."""
 
     def add(reader: _Reader) -> _Reader:
         for ending in endings:
@@ -47,7 +47,7 @@ def register_file(*endings: str) -> Callable[[_Reader], _Reader]:
 
 
 def register_folder(accepts: Callable[[Path], bool]) -> Callable[[_Reader], _Reader]:
-    """Add a reader ``(path, **options)`` for the folders that `accepts`; readers are asked in order."""
+    """Add a reader ``(path, **options)`` for the folders that `accepts` says yes to; readers are asked in order."""
 
     def add(reader: _Reader) -> _Reader:
         _FOLDERS.append((accepts, reader))
@@ -57,7 +57,7 @@ def register_folder(accepts: Callable[[Path], bool]) -> Callable[[_Reader], _Rea
 
 
 def names() -> tuple[str, ...]:
-    """The names that :func:`load` knows, in alphabetical order; ``uci-*`` stands for all that start so."""
+    """The names that :func:`load` knows, in alphabetical order; ``uci-*`` stands for all names with that start."""
     return tuple(sorted([*_NAMED, *(f"{prefix}*" for prefix in _FAMILIES)]))
 
 
@@ -73,15 +73,15 @@ def named(data: PathLike) -> str | None:
 
 
 def load(data: PathLike, root: PathLike | None = None, **options: Any) -> Dataset:
-    """Reads a data set by its name, or a file or folder of one's own.
+    """Reads a data set by its name, or your own file or folder.
 
     Nothing is downloaded unless ``download=True`` is passed (MNIST, Fashion-MNIST, CIFAR and IMDB have a source).
 
     Args:
         data: One of :func:`names`; or the path of a CSV, TSV, Parquet or NPZ file, of a tree of image folders, or of
             tables in MIMIC-III's layout.
-        root: Where named sets lie; the environment variable LEANBAYES_DATA, or ``~/.cache/leanbayes``, when None.
-        **options: Of the reader. All take ``valid`` (share or number of training examples for validation, 0.1),
+        root: Folder of the named sets; None takes the environment variable LEANBAYES_DATA, or ``~/.cache/leanbayes``.
+        **options: Options of the reader. All take ``valid`` (share or number of training examples for validation, 0.1),
             ``seed`` (of that choice, 0) and ``normalise`` ("standard").
 
     Returns:
@@ -89,7 +89,7 @@ def load(data: PathLike, root: PathLike | None = None, **options: Any) -> Datase
 
     Raises:
         FileNotFoundError: If the data are not there; the message says what is missing and how to get it.
-        ValueError: If an option does not exist, or a file does not hold what it should.
+        ValueError: If an option does not exist, or the content of a file is wrong.
 
     Example:
         >>> load("digits")
@@ -113,12 +113,12 @@ def load(data: PathLike, root: PathLike | None = None, **options: Any) -> Datase
     if not path.exists():
         near = _nearest(str(path), [str(other) for other in path.parent.iterdir()] if path.parent.is_dir() else [])
         raise FileNotFoundError(
-            f"there is no file {name}{near}; give the path of a file or one of {', '.join(names())}"
+            f"there is no file {name}{near}; pass the path of a file or one of {', '.join(names())}"
         )
     if reader is None:
         hint = "; save the sheet as CSV" if path.suffix.lower() in _SHEETS else ""
         hint = "; save arrays x and y with numpy.savez" if path.suffix.lower() in _ARRAYS else hint
-        raise ValueError(f"{name} is of no known format; files are read that end in {', '.join(_FILES)}{hint}")
+        raise ValueError(f"{name} has an unknown format; supported files end in {', '.join(_FILES)}{hint}")
     return _call(name, reader, (path,), options, where=path)
 
 
@@ -171,7 +171,7 @@ def _is_plain(value: Any) -> bool:
 def _adder(table: dict[str, Reader], name: str) -> Callable[[_Reader], _Reader]:
     def add(reader: _Reader) -> _Reader:
         if name in table:
-            raise ValueError(f"a reader for {name!r} is registered already; choose another name")
+            raise ValueError(f"a reader for {name!r} is already registered; choose another name")
         table[name] = reader
         return reader
 

@@ -8,10 +8,10 @@ from typing import Any
 
 
 class TableError(ValueError):
-    """What stands in the way of using a table, all in one message.
+    """Everything that stands in the way of using a table, in one message.
 
     Attributes:
-        fixes: Options of the reader that solve everything, by name; empty where that takes a thought.
+        fixes: Options of the reader that solve everything, by name; empty if that takes some thought.
     """
 
     def __init__(self, message: str, fixes: dict[str, Any] | None = None) -> None:

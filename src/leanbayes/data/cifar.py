@@ -127,7 +127,7 @@ def _binary(path: Path, label_bytes: int, column: int) -> tuple[NDArray[Any], ND
     data = np.frombuffer(read_bytes(path), np.uint8)
     record = label_bytes + PIXELS
     if not len(data) or len(data) % record:
-        raise ValueError(f"{path} is truncated: {len(data)} bytes are no whole number of records of {record} bytes")
+        raise ValueError(f"{path} is truncated: {len(data)} bytes are not a whole number of records of {record} bytes")
     records = data.reshape(-1, record)
     return records[:, label_bytes:], records[:, column]
 

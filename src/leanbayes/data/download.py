@@ -32,14 +32,14 @@ def obtain(name: str, folder: PathLike) -> None:
 
     Args:
         name: A key of ``SOURCES``.
-        folder: Where to put them; made where it does not exist.
+        folder: Where to put them; created if it does not exist.
 
     Raises:
         ValueError: If there is no public source, or a file does not have its published checksum.
-        OSError: If a file cannot be had or written.
+        OSError: If a file cannot be downloaded or written.
     """
     if name not in SOURCES:
-        raise ValueError(f"there is no public source of {name!r}; those that can be downloaded: {', '.join(SOURCES)}")
+        raise ValueError(f"there is no public source for {name!r}; available for download: {', '.join(SOURCES)}")
     folder = Path(folder)
     for source in SOURCES[name]:
         if source.unpacks_to is None or not (folder / source.unpacks_to).is_dir():
@@ -61,24 +61,25 @@ def fetch(
 ) -> Path:
     """Download one file; it appears under its name only when it is complete and has its checksum.
 
-    What has come lies beside it as ``<name>.part``. A transfer that breaks, in this call or an earlier one, goes on
-    from there if the server can, and starts anew if not. Processes that fetch the same file wait for the first of them.
+    A partial download is kept next to it as ``<name>.part``. A broken transfer, in this call or an earlier one,
+    continues from there if the server can, and starts over if not. Processes that fetch the same file wait for the
+    first of them.
 
     Args:
         url: Where it is.
-        target: The name it gets; a file that is there already is left alone.
+        target: The name it gets; an existing file is left alone.
         checksum: ``"sha256:..."`` or ``"md5:..."``.
-        attempts: How often to ask without getting a byte before giving up.
+        attempts: Attempts without a single byte before giving up.
         pause: Seconds to wait after the first such attempt, twice as long after each further one.
         timeout: Seconds without a byte before a transfer counts as broken.
-        progress: Called with the bytes so far and those in all, where the server says.
+        progress: Called with the bytes so far and the total, if the server tells.
 
     Returns:
         The target.
 
     Raises:
-        ValueError: If what came does not have the checksum; it is removed.
-        OSError: If the transfer fails for good; the part that came is kept.
+        ValueError: If the download does not have the checksum; it is removed.
+        OSError: If the transfer fails for good; the part received is kept.
     """
     target = Path(target)
     if target.exists():
@@ -92,7 +93,7 @@ def fetch(
                 transfer = _Transfer(url, attempts, pause, timeout, progress or (lambda done, total: None))
                 _fetch(transfer, target, checksum)
     except _BROKEN as error:
-        raise OSError(f"{url} cannot be downloaded ({error}); try again, what has come so far is kept") from None
+        raise OSError(f"{url} cannot be downloaded ({error}); try again; what has arrived so far is kept") from None
     except OSError as error:
         raise OSError(f"{target} cannot be written: {error.strerror or error}") from None
     return target
@@ -120,7 +121,7 @@ def _fetch(transfer: _Transfer, target: Path, checksum: str) -> None:
     if not _agrees(part, checksum):
         part.unlink()
         raise ValueError(
-            f"what {transfer.url} gave does not have the published checksum {checksum} and was removed; "
+            f"the download from {transfer.url} does not have the published checksum {checksum} and was removed; "
             f"try again later, or put the right file at {target}"
         )
     os.replace(part, target)
@@ -141,8 +142,8 @@ def _complete(transfer: _Transfer, part: Path) -> None:
                     # Nothing follows what is there: it is whole, or the beginning of another file.
                     return
                 if refused.code < 500 and refused.code not in (408, 429):
-                    raise ConnectionError(f"the server answers {refused.code} {refused.reason}") from None
-                error = ConnectionError(f"the server answers {refused.code} {refused.reason}")
+                    raise ConnectionError(f"the server answered {refused.code} {refused.reason}") from None
+                error = ConnectionError(f"the server answered {refused.code} {refused.reason}")
         except _BROKEN as broken:
             error = broken
         failures = 0 if _size(part) > before else failures + 1
@@ -161,7 +162,7 @@ def _request(transfer: _Transfer, part: Path, start: int) -> bool:
         # A server that knows no ranges sends everything with the status 200.
         continues = response.status == 206
         if continues and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
-            raise ConnectionError("the server sends another range than was asked for")
+            raise ConnectionError("the server sent a different range than requested")
         size = start if continues else 0
         length = response.headers.get("Content-Length")
         total = size + int(length) if length is not None else None
@@ -219,7 +220,7 @@ def unpack(archive: Path, folder: Path, source: Source) -> Path:
         if not target.exists():
             os.replace(scratch / source.unpacks_to, target)
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise ValueError(f"{archive} is no complete archive ({error}); remove it and try again") from None
+        raise ValueError(f"{archive} is not a complete archive ({error}); remove it and try again") from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return target

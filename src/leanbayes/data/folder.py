@@ -25,14 +25,14 @@ _MEMORY_BYTES = 1 << 30
 
 
 class ImageFiles(TorchDataset[Tensor]):
-    """Images that are read when they are asked for, as bytes ``[3, size, size]``.
+    """Images that are read on demand, as bytes ``[3, size, size]``.
 
     The shorter side is scaled to `size` and the middle cut out. One number gives one image; a list or tensor of numbers
     gives a batch, read by several threads.
 
     Args:
         paths: The files.
-        size: Height and width of what they become.
+        size: Height and width after scaling.
         workers: Threads that read a batch.
     """
 
@@ -103,15 +103,15 @@ def read_folder(
 ) -> Dataset:
     """Images in one folder per class, in alphabetical order.
 
-    With folders ``train`` and ``val`` or ``test`` these are the parts: ``val`` is the test part where there is no
+    With folders ``train`` and ``val`` or ``test`` these are the parts: ``val`` is the test part if there is no
     ``test``, as in ImageNet. Otherwise the class folders lie directly in `path` and the test part is held out.
 
     Args:
         path: The top folder.
         size: Height and width of the images.
-        lazy: Whether to read images when they are asked for; None reads sets up to 1 GiB into memory.
+        lazy: Whether to read images on demand; None reads sets up to 1 GiB into memory.
         workers: Threads that read a batch.
-        valid: Share or number of training images for validation, where there is no such folder.
+        valid: Share or number of training images for validation, if there is no such folder.
         test: The same for the test part.
         seed: Of these choices, and of the 1,000 images that a lazy set's scaling is fitted on.
         normalise: "standard", "unit" (from 0 to 1) or "symmetric" (from -1 to 1).
@@ -170,7 +170,7 @@ def _labelled(folder: Path, classes: list[str]) -> tuple[list[Path], Tensor]:
     labels: list[int] = []
     for class_folder in _folders(folder):
         if class_folder.name not in classes:
-            raise ValueError(f"the folder {class_folder} is no class of the training images; remove or rename it")
+            raise ValueError(f"the folder {class_folder} is not a class of the training images; remove or rename it")
         images = _images(class_folder)
         if not images:
             raise ValueError(f"the folder {class_folder} holds no images ({', '.join(ENDINGS)})")

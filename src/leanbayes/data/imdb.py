@@ -35,19 +35,20 @@ def read_imdb(
     seed: int = 0,
     download: bool = False,
 ) -> Dataset:
-    """25,000 and 25,000 reviews as word ids: 0 fills up at the end, 1 begins, 2 is a rare word, word r is r + 4.
+    """25,000 and 25,000 reviews as word ids: 0 pads the end, 1 is the start, 2 is a rare word, word r is r + 4.
 
     Read from ``imdb.npz`` and ``imdb_word_index.json`` (Keras) or from the folders ``aclImdb``. Words of ``aclImdb``
-    are numbered by ``imdb_word_index.json`` where it lies beside them, else by their frequency in the training reviews.
+    are numbered by ``imdb_word_index.json`` if it lies next to them, otherwise by their frequency in the training
+    reviews.
 
     Args:
         root: Where these lie, or a folder ``imdb`` with them.
         words: Ids in all, so that every id is below it.
-        length: Words of an example; of longer reviews the last.
+        length: Words of an example; longer reviews keep the last ones.
         source: "keras" or "aclImdb"; "auto" takes what is there.
         valid: Share or number of training reviews for validation.
         seed: Of that choice.
-        download: Whether to get the Keras files where nothing is there.
+        download: Whether to download the Keras files if nothing is there.
     """
     check_choice("source", source, ("auto", "keras", "aclImdb"))
     if words <= FIRST_WORD or length < 1:

@@ -49,10 +49,10 @@ def read_mimic(
     """In-hospital death, from the measurements of the first hours of an intensive-care stay.
 
     Read from ``PATIENTS``, ``ADMISSIONS``, ``ICUSTAYS``, and ``CHARTEVENTS`` or ``LABEVENTS`` (or both), each ``.csv``
-    or ``.csv.gz``; the events are streamed, so that they need not fit in memory. Taken are admissions of adults with
-    one stay in one unit that lasts as long as the hours that are read. Measurements are averaged over each hour,
-    impossible values and those marked as errors left out; an hour without one keeps the last, and where there was none
-    yet NaN stands for the training mean. Patients, not stays, are divided between the parts.
+    or ``.csv.gz``; the events are streamed, so they need not fit in memory. Included are admissions of adults with one
+    stay in one unit that lasts at least as long as the hours that are read. Measurements are averaged over each hour,
+    without impossible values and those marked as errors. An hour without one keeps the last; before the first, NaN
+    stands for the training mean. Patients, not stays, are divided between the parts.
 
     Args:
         path: The folder of the tables.
@@ -60,7 +60,7 @@ def read_mimic(
         variables: Measurements to read.
         masks: Whether each measurement is followed by a second one that is 1 where it was observed in the hour, so that
             an example has the shape ``[T, 2 F]`` instead of ``[T, F]``.
-        min_age: Age in years from which patients are taken.
+        min_age: Lowest age of patients, in years.
         valid: Share of the remaining patients for validation.
         test: Share of the patients for test.
         seed: Of these choices.
@@ -146,7 +146,7 @@ def _stays(path: Path, hours: int, min_age: float) -> _Stays:
     chosen = ~np.any(list(reasons.values()), axis=0)
     if not chosen.any():
         raise ValueError(f"none of the {len(chosen)} stays of {path} is of an adult in one unit for {hours} hours")
-    notes = [f"{int(chosen.sum())} of {len(chosen)} stays were taken"]
+    notes = [f"{int(chosen.sum())} of {len(chosen)} stays were used"]
     notes += [f"{int(left.sum())} stays {reason} were left out" for reason, left in reasons.items() if left.any()]
     rows = np.flatnonzero(chosen)[np.argsort(admission[chosen])]
     outcome = np.array([died[number] for number in admission[rows].tolist()], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""NPZ files of one's own: inputs `x` and targets `y`, with or without a test part."""
+"""Your own NPZ files: inputs `x` and targets `y`, with or without a test part."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def read_arrays(
 
     Args:
         path: The file.
-        task: "classification", "binary" or "regression", where that is not what is wanted.
+        task: "classification", "binary" or "regression", to override this.
         classes: Number of classes; one more than the largest label when None.
-        valid: Share or number of training examples for validation, where the file has none.
+        valid: Share or number of training examples for validation, if the file has none.
         test: The same for the test part.
         seed: Of these choices.
         normalise: "standard", "none", and for images "unit" or "symmetric".

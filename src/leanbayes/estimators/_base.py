@@ -155,8 +155,8 @@ def _other_rows(frame: Frame | None, call: Call) -> bool:
     flattened = call.op.one_position(call.x) and frame.rows is not None and call.rows > frame.rows
     if call.spec.n > 1 and call.spec.batch_dim > 0 and flattened:
         raise ValueError(
-            f"a layer got {call.rows} rows where the model has {frame.rows} on axis {call.spec.batch_dim}, so that it "
-            f"cannot be told which of the {call.spec.n} folded samples a row belongs to; draw one sample at a time"
+            f"a layer got {call.rows} rows where the model has {frame.rows} on axis {call.spec.batch_dim}, so it is "
+            f"unclear which of the {call.spec.n} folded samples a row belongs to; draw one sample at a time"
         )
     return True
 

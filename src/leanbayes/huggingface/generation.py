@@ -26,7 +26,8 @@ class Generation:
         tokens: What was generated ``[B, N]``.
         log_prob: Log-probability of each token under the average of the samples ``[B, N]``, NaN after the end.
         entropy: Entropy of the next token's distribution, in nats ``[B, N]``.
-        mutual_information: What of it the samples disagree about ``[B, N]``: high where the model does not know.
+        mutual_information: How much of it is disagreement between samples ``[B, N]``: high where the model does not
+            know.
     """
 
     sequences: Tensor
@@ -50,18 +51,18 @@ def generate(
 ) -> Generation:
     """Generate text from a converted language model, all samples reading the same text.
 
-    Every sample is one function, drawn once for the whole text: its cache of keys and values stays its own. At each
+    Every sample is one function, drawn once for the whole text, with its own cache of keys and values. At each
     step the samples' probabilities are averaged and one token is chosen for all of them. Needs transformers.
 
     Args:
         model: A converted model with transformers' ``generate``.
         inputs: Tokens of the prompts ``[B, T]``, or what a tokenizer returns.
-        samples: Number of samples; of families with a shared component index rounded up to a multiple of K.
+        samples: Number of samples; with a shared component index, rounded up to a multiple of K.
         seed: Makes weights and tokens repeatable.
-        do_sample: Draw tokens from the averaged distribution; else the most probable one is taken.
+        do_sample: Draw tokens from the averaged distribution, instead of taking the most probable one.
         temperature: Divides the averaged log-probabilities before a token is drawn.
-        top_k: Draw from so many most probable tokens.
-        top_p: Draw from the most probable tokens that have this probability together.
+        top_k: Draw from this many most probable tokens.
+        top_p: Draw from the most probable tokens that together have this probability.
         options: For transformers' ``generate``: ``max_new_tokens``, ``eos_token_id``, ... One beam.
 
     Returns:
@@ -78,7 +79,7 @@ def generate(
         (torch.Size([2, 6]), torch.Size([2, 4]))
     """
     if not callable(getattr(model, "generate", None)):
-        raise TypeError(f"a {type(model).__name__} has no generate; give a converted language model of transformers")
+        raise TypeError(f"a {type(model).__name__} has no generate; pass a converted language model of transformers")
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
         raise ValueError(f"samples is a whole number from 1, not {samples!r}")
     if options.get("num_beams", 1) != 1 or options.get("num_return_sequences", 1) != 1:

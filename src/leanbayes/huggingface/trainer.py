@@ -28,35 +28,35 @@ _STATE = "elbo.safetensors"
 class ELBOTraining:
     """Hugging Face's Trainer with the ELBO as its loss; `leanbayes.huggingface.BayesTrainer` joins it with the class.
 
-    Takes what the Trainer takes. The loss is the ELBO of the whole accumulated batch, over all processes and in
-    nats per target (a label, a token), as the Trainer's own:
+    Takes the Trainer's arguments. The loss is the ELBO of the whole accumulated batch, over all processes and in nats
+    per target (a label, a token), like the Trainer's own:
 
     ``(sum of NLL + weight * KL * examples / dataset_size) / targets``
 
     Optimisers get the groups of `lb.param_groups`. Checkpoints hold the converted model, as `save_pretrained` writes
-    it, and the step count of the KL schedule, so that a resumed run goes on as if it had not stopped.
-    ``gradient_checkpointing=True`` keeps the draws by itself. Evaluation averages the probabilities of several
+    it, and the step count of the KL schedule, so a resumed run continues as if it had not stopped.
+    ``gradient_checkpointing=True`` keeps the draws automatically. Evaluation averages the probabilities of several
     samples: ``eval_loss`` is the NLL per target of that prediction, with ``eval_nll``, ``eval_accuracy``, ``eval_ece``,
-    ``eval_entropy`` and ``eval_mutual_information`` beside it, and `compute_metrics` gets log-probabilities as logits.
-    Logs ``nll`` (per target), ``kl`` (in nats) and ``kl_weight`` beside the loss.
+    ``eval_entropy`` and ``eval_mutual_information``, and `compute_metrics` gets log-probabilities as logits.
+    Logs ``nll`` (per target), ``kl`` (in nats) and ``kl_weight`` along with the loss.
 
-    Runs on one device, or on several by ``torchrun`` (DDP); FSDP, DeepSpeed and `nn.DataParallel` are refused.
+    Runs on one device, or on several with ``torchrun`` (DDP); FSDP, DeepSpeed and `nn.DataParallel` are refused.
 
     Args:
         model: A converted model of transformers, or a plain one, whose outputs have ``logits``.
         args: The Trainer's arguments.
-        further: What else the Trainer takes by position.
+        further: Further arguments of the Trainer, by position.
         dataset_size: Number of training examples (rows, not tokens) over all processes; None takes the length of the
             training data.
         likelihood: How logits explain labels. None takes classes on the last axis, with the arguments' label
-            smoothing, and `Bernoulli` or ``Gaussian("learned")`` where the configuration's ``problem_type`` says so.
+            smoothing, and `Bernoulli` or ``Gaussian("learned")`` if the configuration's ``problem_type`` asks for it.
         kl_weight: See `ELBO`.
         components: See `ELBO`.
         tile: See `ELBO`.
         samples: See `ELBO`.
         eval_samples: Samples of a prediction in evaluation.
         variational_lr: Learning rate of what the method added, see `lb.param_groups`.
-        options: What else the Trainer takes by keyword.
+        options: Further arguments of the Trainer, by keyword.
     """
 
     # Newer Trainers ask this, older ones the attribute that is set below: the loss is that of the accumulated batch.
@@ -115,7 +115,7 @@ class ELBOTraining:
         ordinary = isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
         if not ordinary or settings.keys() & {"params", "model", "optimizer_dict"}:
             raise ValueError(
-                f"optim={trainer.args.optim} chooses its own parameters, which would decay those that a KL term holds; "
+                f"optim={trainer.args.optim} groups parameters itself, and would decay those that are in a KL term; "
                 "use one of torch's optimisers, such as 'adamw_torch'"
             )
         lr = settings.pop("lr", trainer.args.learning_rate)
@@ -242,7 +242,7 @@ class ELBOTraining:
         path = os.path.join(resume_from_checkpoint, _STATE)
         if not os.path.isfile(path):
             raise ValueError(
-                f"{resume_from_checkpoint} has no {_STATE}; a BayesTrainer goes on from its own checkpoints"
+                f"{resume_from_checkpoint} has no {_STATE}; a BayesTrainer resumes from its own checkpoints"
             )
         assert self.elbo is not None
         self.elbo.load_state_dict(load_file(path), strict=False)  # the model's own state is in another file
@@ -267,7 +267,7 @@ class ELBOTraining:
                 f"the batch has no {self._label_name()!r}, only {', '.join(inputs)}; the ELBO needs targets"
             )
         if self.elbo is None:
-            raise ValueError("the loss is computed in training; call train() first")
+            raise ValueError("the loss is only computed during training; call train() first")
         return (model if model is self._trainer.model_wrapped else self.elbo)(x, y), y
 
     def _split(self, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Tensor | None]:
@@ -316,7 +316,7 @@ class ELBOTraining:
             return len(self._trainer.train_dataset)
         except TypeError:
             raise ValueError(
-                "the training data has no length; give dataset_size, the number of training examples over all "
+                "the training data has no length; pass dataset_size, the number of training examples over all "
                 "processes: BayesTrainer(..., dataset_size=50_000)"
             ) from None
 
@@ -334,13 +334,13 @@ def _check(args: Any) -> None:
     """Raise where arguments ask for what a converted model cannot do."""
     if (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
         raise ValueError(
-            "reentrant checkpointing does not keep what a converted model has drawn; leave use_reentrant out of "
+            "reentrant checkpointing does not keep the draws of a converted model; leave use_reentrant out of "
             "gradient_checkpointing_kwargs"
         )
     if args.fsdp or args.deepspeed:
         raise ValueError(
             "BayesTrainer saves whole tensors, which FSDP and DeepSpeed split over processes; use DDP, or wrap an "
-            "lb.ELBO in a loop of your own"
+            "lb.ELBO in your own training loop"
         )
     if args.n_gpu > 1:
         raise ValueError(

@@ -22,31 +22,33 @@ from leanbayes.posteriors._method import Method
 class BayesClassifier(ClassifierMixin, BayesEstimator):
     """A Bayesian neural network that classifies, as a scikit-learn estimator.
 
-    Inputs are standardised inside. Predictions average the probabilities of `samples` networks that are drawn jointly
-    at a seed fixed by `fit`: the same ones at every call and for every row. Torch's generators are left untouched.
+    Inputs are standardised inside. Predictions average the probabilities of `samples` networks, drawn jointly with a
+    seed fixed by `fit`: the same ones in every call and for every row. Torch's generators are left untouched.
 
     Args:
-        method: A method's name as `leanbayes compare` has it, such as "rank1" (with its KL weight, which `kl_weight`
+        method: A method's name as in `leanbayes compare`, such as "rank1" (with its KL weight, which `kl_weight`
             multiplies), any method of leanbayes, or an ordered mapping of rules to methods; None is "batch-ensemble",
             of 16 members.
-        hidden: Units of the hidden layers of a `leanbayes.models.TabularMLP`, or of the only one; none give a linear
-            model.
-        module: Builds another network: ``(in_features, outputs) -> nn.Module``; `hidden` is then not used.
-        epochs: Passes through the distinct training examples, at most; "auto" chooses by their number.
-        batch_size: Distinct examples per step; "auto" takes 32 to 256, by their number.
+        hidden: Units of the hidden layers of a `leanbayes.models.TabularMLP`: a list, or a number for a single layer.
+            An empty list makes the model linear.
+        module: Builds your own network: ``(in_features, outputs) -> nn.Module``; `hidden` is then ignored.
+        epochs: Maximum number of passes through the distinct training examples; "auto" depends on how many there are.
+        batch_size: Distinct examples per step; "auto" takes 32 to 256, depending on how many there are.
         lr: Learning rate of AdamW.
         weight_decay: Weight decay of parameters that appear in no KL.
         kl_weight: Weight of the KL, or a schedule of the optimiser step such as `lb.LinearAnneal`.
-        early_stopping: Hold out some examples, stop when their NLL gets no better, and keep the best weights. The
-            learning rate stays until then, and falls to zero over a third as many epochs from the best one on. Without
-            it, and below 20 examples, training takes all epochs, with a learning rate that falls along half a cosine.
-        validation_fraction: What to hold out: a share, or a number of examples; "auto" is a tenth, of small data up to
-            a fifth so as to have 100.
-        patience: Epochs without a better NLL before training stops; "auto" is 10, or as many as make 500 steps.
+        early_stopping: Hold out some examples, stop when their NLL stops improving, and keep the best weights. The
+            learning rate is constant until then; from the best epoch on, it falls to zero over a third as many epochs.
+            Without early stopping, and below 20 examples, training takes all epochs, with a learning rate that falls
+            along half a cosine.
+        validation_fraction: How much to hold out: a share, or a number of examples; "auto" is a tenth, or up to a fifth
+            of small data to reach 100 examples.
+        patience: Epochs without a better NLL before training stops; "auto" is at least 10, and enough to make 500
+            steps.
         refit: Train again on all examples afterwards, for as many steps as the best weights had taken.
         class_weight: A weight by class, or "balanced", which gives all classes the same sum; multiplies the weights of
             the examples.
-        warm_start: Let another `fit` go on from the weights that are there, with the scaling of the first one.
+        warm_start: Let another `fit` continue from the current weights, with the scaling of the first one.
         samples: Networks drawn for a prediction; "auto" takes as many as the uncertainty of the training examples
             needs to settle, see `lb.predict`.
         device: Where to train and predict.
@@ -133,8 +135,8 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
         classes, codes = np.unique(labels, return_inverse=True)
         if self._goes_on() and not np.array_equal(classes, self.classes_):
             raise ValueError(
-                f"warm_start=True goes on with the classes {self.classes_.tolist()}, not {classes.tolist()}; fit a new "
-                "estimator"
+                f"warm_start=True continues with the classes {self.classes_.tolist()}, not {classes.tolist()}; fit a "
+                "new estimator"
             )
         self.classes_ = classes
         weights = weights * self._class_weights(codes, weights)[codes]
@@ -157,7 +159,7 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
         known = self.classes_.tolist()
         for label, weight in given.items():
             if label not in known:
-                raise ValueError(f"class_weight has the class {label!r}, which no example has; they have {known}")
+                raise ValueError(f"class_weight has the class {label!r}, which no example has; the classes are {known}")
             if not (is_number(weight) and weight > 0):
                 raise ValueError(f"class_weight takes positive numbers, not {weight!r} for the class {label!r}")
         return np.array([float(given.get(label, 1.0)) for label in known])
@@ -174,9 +176,9 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
     def predict_uncertainty(self, X: ArrayLike) -> Bunch:
         """How sure the predictions are, and why: arrays ``[N]`` by name (also as attributes).
 
-        ``confidence`` is the probability of the predicted label. In nats, ``entropy`` is the whole uncertainty,
-        ``aleatoric`` its part that no more data would take away, and ``mutual_information`` the other part: what the
-        samples disagree about.
+        ``confidence`` is the probability of the predicted label. In nats, ``entropy`` is the total uncertainty,
+        ``aleatoric`` the part that more data would not remove, and ``mutual_information`` the rest: how much the
+        samples disagree.
 
         Example:
             >>> from sklearn.datasets import load_iris

@@ -26,32 +26,34 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
     """A Bayesian neural network that predicts real targets with their uncertainty, as a scikit-learn estimator.
 
     Inputs and targets are standardised inside, predictions are on the scale of the targets. The noise is Gaussian. The
-    network predicts its standard deviation for each row, times a factor that is fitted to examples that were not
-    trained on. Predictions average `samples` networks that are drawn jointly at a seed fixed by `fit`: the same ones at
-    every call and for every row. Torch's generators are left untouched.
+    network predicts its standard deviation for each row, times a factor fitted to examples that were not trained on.
+    Predictions average `samples` networks, drawn jointly with a seed fixed by `fit`: the same ones in every call and
+    for every row. Torch's generators are left untouched.
 
     Args:
-        method: A method's name as `leanbayes compare` has it, such as "rank1" (with its KL weight, which `kl_weight`
+        method: A method's name as in `leanbayes compare`, such as "rank1" (with its KL weight, which `kl_weight`
             multiplies), any method of leanbayes, or an ordered mapping of rules to methods; None is "batch-ensemble",
             of 16 members.
-        hidden: Units of the hidden layers of a `leanbayes.models.TabularMLP`, or of the only one; none give a linear
-            model.
-        module: Builds another network: ``(in_features, outputs) -> nn.Module``; `hidden` is then not used.
-        epochs: Passes through the distinct training examples, at most; "auto" chooses by their number.
-        batch_size: Distinct examples per step; "auto" takes 32 to 256, by their number.
+        hidden: Units of the hidden layers of a `leanbayes.models.TabularMLP`: a list, or a number for a single layer.
+            An empty list makes the model linear.
+        module: Builds your own network: ``(in_features, outputs) -> nn.Module``; `hidden` is then ignored.
+        epochs: Maximum number of passes through the distinct training examples; "auto" depends on how many there are.
+        batch_size: Distinct examples per step; "auto" takes 32 to 256, depending on how many there are.
         lr: Learning rate of AdamW.
         weight_decay: Weight decay of parameters that appear in no KL.
         kl_weight: Weight of the KL, or a schedule of the optimiser step such as `lb.LinearAnneal`.
-        early_stopping: Hold out some examples, stop when their NLL gets no better, and keep the best weights. The
-            learning rate stays until then, and falls to zero over a third as many epochs from the best one on. Without
-            it, and below 20 examples, training takes all epochs, with a learning rate that falls along half a cosine.
-        validation_fraction: What to hold out: a share, or a number of examples; "auto" is a tenth, of small data up to
-            a fifth so as to have 100.
-        patience: Epochs without a better NLL before training stops; "auto" is 10, or as many as make 500 steps.
+        early_stopping: Hold out some examples, stop when their NLL stops improving, and keep the best weights. The
+            learning rate is constant until then; from the best epoch on, it falls to zero over a third as many epochs.
+            Without early stopping, and below 20 examples, training takes all epochs, with a learning rate that falls
+            along half a cosine.
+        validation_fraction: How much to hold out: a share, or a number of examples; "auto" is a tenth, or up to a fifth
+            of small data to reach 100 examples.
+        patience: Epochs without a better NLL before training stops; "auto" is at least 10, and enough to make 500
+            steps.
         refit: Train again on all examples afterwards, for as many steps as the best weights had taken.
         noise: "constant", one for each output, or "heteroscedastic", which the network predicts for each example.
             Either is fitted to the held-out examples in the end, where there are any.
-        warm_start: Let another `fit` go on from the weights that are there, with the scaling of the first one.
+        warm_start: Let another `fit` continue from the current weights, with the scaling of the first one.
         samples: Networks drawn for a prediction; "auto" takes as many as the uncertainty of the training examples
             needs to settle, see `lb.predict`.
         device: Where to train and predict.
@@ -143,7 +145,7 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
             self.target_scaler_ = StandardScaler().fit(columns, sample_weight=weights)
         elif targets.shape[1:] != self._target_shape:
             raise ValueError(
-                f"warm_start=True goes on with targets of shape {('N', *self._target_shape)}, not "
+                f"warm_start=True continues with targets of shape {('N', *self._target_shape)}, not "
                 f"{('N', *targets.shape[1:])}; fit a new estimator"
             )
         scaled = np.asarray(self.target_scaler_.transform(columns))
@@ -165,11 +167,11 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
     def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Predictive means, shaped as the targets, and on request the standard deviations of new targets.
+        """Predictive means, shaped like the targets, and on request the standard deviations of new targets.
 
         Args:
             X: Inputs ``[N, features]``.
-            return_std: Returns the standard deviations, too: noise and model together.
+            return_std: Also return the standard deviations: noise and model together.
         """
         mean, std = self._predict(X, lambda prediction: prediction.mean, lambda prediction: prediction.std)
         centre, scale = self._target_affine()
@@ -177,7 +179,7 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
         return (mean, self._shaped(std * scale)) if return_std else mean
 
     def predict_quantiles(self, X: ArrayLike, q: float | Sequence[float] = (0.05, 0.5, 0.95)) -> NDArray[np.float64]:
-        """Quantiles of new targets, with the levels on a last axis where there are several: ``[N, levels]``.
+        """Quantiles of new targets; several levels are on the last axis: ``[N, levels]``.
 
         Args:
             X: Inputs ``[N, features]``.
@@ -190,15 +192,15 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
         return shaped[..., 0] if np.ndim(q) == 0 else shaped
 
     def predict_uncertainty(self, X: ArrayLike, level: float = 0.9) -> Bunch:
-        """How sure the predictions are, and why: arrays shaped as the targets, by name (also as attributes).
+        """How sure the predictions are, and why: arrays shaped like the targets, by name (also as attributes).
 
         ``mean``, ``std`` (noise and model together), ``lower`` and ``upper`` (the central interval that holds a new
-        target with probability `level`), and in nats ``entropy``, its part ``aleatoric``, the noise, and its part
-        ``mutual_information``, what the samples disagree about and more data would settle.
+        target with probability `level`), and in nats ``entropy`` with its two parts: ``aleatoric``, the noise, and
+        ``mutual_information``, the disagreement between samples, which more data would settle.
 
         Args:
             X: Inputs ``[N, features]``.
-            level: Of the interval, above 0 and below 1.
+            level: Probability of the interval, above 0 and below 1.
 
         Example:
             >>> from sklearn.datasets import load_diabetes
@@ -230,12 +232,12 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
     def log_density(self, X: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
         """Log densities of targets under the predictions, in nats: ``[N]``.
 
-        The density is the mean of those of the networks that are drawn, on the scale of the targets. Given a network,
-        several targets of a row are independent.
+        The density is averaged over the drawn networks, on the scale of the targets. Given a network, the targets of a
+        row are independent.
 
         Args:
             X: Inputs ``[N, features]``.
-            y: Targets, shaped as those of `fit`.
+            y: Targets, shaped like those of `fit`.
         """
         check_is_fitted(self)
         columns = np.asarray(y, dtype=np.float64)

@@ -146,7 +146,7 @@ class TCE(ListMetric):
     Args:
         bins: Number of bins for each class.
         threshold: Probabilities below it are left out.
-        adaptive: Bins that hold equally many examples, else bins of equal width.
+        adaptive: Whether bins hold equally many examples, instead of having equal width.
         min_count: Bins with fewer examples are dropped.
         kwargs: For ``torchmetrics.Metric``.
 

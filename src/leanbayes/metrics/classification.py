@@ -50,7 +50,7 @@ class NLL(MeanMetric):
     """Mean negative log-likelihood of the labels in nats; see `functional.nll`.
 
     Args:
-        eps: Probabilities of the label are raised to this at least.
+        eps: Lower limit of the label's probability.
         kwargs: For ``torchmetrics.Metric``.
 
     Example:
@@ -75,7 +75,7 @@ class Brier(MeanMetric):
     """Mean Brier score in either convention; see `functional.brier`.
 
     Args:
-        convention: ``"sum"``, from 0 to 2, or ``"tfp"``, 1 less.
+        convention: ``"sum"``, from 0 to 2, or ``"tfp"``, lower by 1.
         kwargs: For ``torchmetrics.Metric``.
 
     Example:

@@ -18,7 +18,7 @@ def register(name: str) -> Callable[[_Builder], _Builder]:
 
     def add(builder: _Builder) -> _Builder:
         if name in _BUILDERS:
-            raise ValueError(f"a model named {name!r} is registered already; choose another name")
+            raise ValueError(f"a model named {name!r} is already registered; choose another name")
         _BUILDERS[name] = builder
         return builder
 
@@ -31,7 +31,7 @@ def names() -> tuple[str, ...]:
 
 
 def create(name: str, /, **options: Any) -> nn.Module:
-    """Builds a model and notes on it how to build it again.
+    """Builds a model, and records on it how to build it again.
 
     Args:
         name: One of :func:`names`.

@@ -51,7 +51,7 @@ class EventLSTM(nn.Module):
         """Maps events to logits.
 
         Args:
-            ids: Ids of events, ``[B, T, E]``; padding changes nothing, an hour may have no event.
+            ids: Ids of events, ``[B, T, E]``; padding has no effect, and an hour may have no event.
             lengths: Hours of each record, ``[B]``; all T when None.
 
         Returns:

@@ -27,7 +27,7 @@ class MLP(Chain):
         classes: Units of the output.
         activation: ``"relu"``, ``"tanh"``, ``"softplus"`` or ``"abs"``.
         batch_norm: Normalises between each hidden layer and its activation.
-        input_norm: Normalises the input, too.
+        input_norm: Normalises the input as well.
         output_bias: Gives the output layer a bias.
 
     Shape:

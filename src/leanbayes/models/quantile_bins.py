@@ -14,17 +14,17 @@ _NO_RANGE = 1e-30
 
 
 class QuantileBins(nn.Module):
-    r"""The piecewise-linear encoding of Gorishniy et al. (2022), beside the numbers themselves.
+    r"""The piecewise-linear encoding of Gorishniy et al. (2022), along with the numbers themselves.
 
     A feature whose bins have the edges :math:`e_0 < \dots < e_T` becomes :math:`(x, c_1, \dots, c_T)` with
 
     .. math:: c_t = \min(\max((x - e_{t-1}) / (e_t - e_{t-1}), 0), 1),
 
-    so that a dense layer on top is any piecewise-linear function of the feature, a smooth one and one with jumps alike.
-    Outside the edges the code stays as it is at the nearest one, and only x itself goes on.
+    so that a dense layer on top can be any piecewise-linear function of the feature, smooth or with jumps. Beyond the
+    edges the code stays at its value at the nearest edge, and only x itself continues.
 
-    The edges start at the quantiles of a standard normal, for features that were standardised; :meth:`fit_` takes those
-    of the training rows. They are a buffer, which moves and is saved with the model.
+    The edges start at the quantiles of a standard normal, for standardised features; :meth:`fit_` sets them to those of
+    the training rows. They are a buffer, which moves and is saved with the model.
 
     Args:
         features: Number F of features.
@@ -55,15 +55,15 @@ class QuantileBins(nn.Module):
 
     @property
     def out_features(self) -> int:
-        """Numbers that an example becomes."""
+        """How many numbers an example becomes."""
         return self.edges.numel()
 
     @torch.no_grad()
     def fit_(self, rows: Tensor) -> Self:
-        """Set the edges to the quantiles of training rows, or to their values where a feature has few.
+        """Set the edges to the quantiles of training rows, or to the values of a feature that has few.
 
-        What a feature has too few values for stays empty, with a code of 0; a constant feature has nothing but empty
-        bins.
+        If a feature has too few values for all bins, the others stay empty, with a code of 0; a constant feature has
+        only empty bins.
 
         Args:
             rows: Training inputs ``[N, F]``, without missing values.
@@ -75,7 +75,7 @@ class QuantileBins(nn.Module):
         if rows.dim() != 2 or rows.shape[1] != features or not len(rows):
             raise ValueError(f"bins are fitted to rows of shape (N, {features}), not {tuple(rows.shape)}")
         if not bool(rows.isfinite().all()):
-            raise ValueError("bins cannot be fitted to missing or infinite values; impute them before")
+            raise ValueError("bins cannot be fitted to missing or infinite values; impute them first")
         for edges, column in zip(self.edges, rows.T):
             edges.copy_(_edges(column.double(), len(edges)))
         return self

@@ -41,7 +41,7 @@ class RecordLSTM(nn.Module):
         """Maps records to logits.
 
         Args:
-            x: Measurements, ``[B, T, features]``; what lies after a record's end changes nothing, even NaN.
+            x: Measurements, ``[B, T, features]``; values after a record's end have no effect, not even NaN.
             lengths: Steps of each record, ``[B]``; all T when None.
 
         Returns:

@@ -17,12 +17,12 @@ from leanbayes.models.quantile_bins import QuantileBins
 class TabularMLP(Chain):
     """A multilayer perceptron on numbers and their piecewise-linear codes, for tables.
 
-    Trees are good at tables because they can cut a feature anywhere; with the codes of `QuantileBins` a perceptron can,
-    too. Converted with a `BatchEnsemble` or `Rank1` of 16 to 32 components it is much like TabM (Gorishniy et al.,
-    ICLR 2025), which trains such an ensemble on codes of this kind.
+    Trees are good at tables because they can split a feature anywhere; with the codes of `QuantileBins`, so can a
+    perceptron. Converted with a `BatchEnsemble` or `Rank1` of 16 to 32 components it is much like TabM (Gorishniy et
+    al., ICLR 2025), which trains such an ensemble on codes of this kind.
 
     The weights of the codes start at zero: the network begins as a perceptron on the features alone, and bends where
-    the data ask for it. The first biases are spread over -1 to 1, so that its units differ in where they switch on.
+    the data call for it. The first biases are spread over -1 to 1, so that its units differ in where they switch on.
 
     Layers are named ``bins``, ``dense1``, ``act1``, ``drop1``, ..., ``output``.
 
@@ -79,7 +79,7 @@ class TabularMLP(Chain):
         nn.init.uniform_(first.bias, -1, 1)
 
     def fit_bins_(self, rows: Tensor) -> Self:
-        """Set the bins to the quantiles of training rows ``[N, *]``; comes before training."""
+        """Set the bins to the quantiles of training rows ``[N, *]``; call it before training."""
         bins = self.get_submodule("bins")
         assert isinstance(bins, QuantileBins)
         bins.fit_(rows.flatten(1))

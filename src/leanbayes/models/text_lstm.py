@@ -61,7 +61,7 @@ class TextLSTM(nn.Module):
         """Maps word ids to logits.
 
         Args:
-            ids: Word ids, ``[B, T]``; padding after the last word changes nothing.
+            ids: Word ids, ``[B, T]``; padding after the last word has no effect.
             lengths: Words of each text, ``[B]``; up to the last id that is not padding when None.
 
         Returns:

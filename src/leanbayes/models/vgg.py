@@ -25,7 +25,7 @@ class VGGLike(Chain):
         in_channels: Channels of the image.
         classes: Units of the output.
         dropout: Puts dropout layers in; False leaves all of them out.
-        last_dropout: Puts them between the convolutions of block 5, too; the variance network has none there.
+        last_dropout: Puts them between the convolutions of block 5 as well; the variance network has none there.
         dense_activation: The activation of ``classifier.dense1``: ``"relu"``, ``"tanh"``, ``"softplus"`` or ``"abs"``.
 
     Shape:

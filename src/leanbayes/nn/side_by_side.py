@@ -18,12 +18,12 @@ from leanbayes.nn._stacked import Stacked, run_side_by_side
 
 
 class SideBySide(Stacked):
-    """M networks of one shape that run and train as one, each on inputs of its own.
+    """M networks of one shape that run and train as one, each on its own inputs.
 
     Small networks leave a machine idle between their kernels; side by side, each of their products is one batched
-    product. An example holds one example for every network, so that the likelihood, which sums over the targets of an
-    example, and the KL, which is the sum of theirs, make one loss of M: each network has the gradient that it would
-    have alone, and so it has with every optimiser that treats parameters element by element. Their noise differs.
+    product. An example holds one example for every network. The likelihood sums over the targets of an example, and the
+    KL over the networks, so M losses become one: each network gets the gradient it would get alone, and with any
+    optimiser that treats parameters element by element also the same steps. Each has its own noise.
 
     Args:
         networks: Networks of the same structure, plain or all converted by one method.
@@ -46,12 +46,10 @@ class SideBySide(Stacked):
         self.count = len(networks)
         self.method: Any = next((m.method for m in self.member.modules() if isinstance(m, Converted)), None)
         if self.needs_two_draws:
-            raise ValueError(
-                "networks with learned mixing, which compares draws of one network, are trained one by one"
-            )
+            raise ValueError("learned mixing compares draws of one network, so train networks that have it one by one")
 
     def component_parts(self) -> list[Any]:
-        """The components inside of the networks, which are the same ones in all."""
+        """The components inside the networks, the same in all of them."""
         return [part for owner in owners(self.member, "component_parts") for part in owner.component_parts()]
 
     def kl_terms(self, mixture: str, constant: bool | None) -> list[Tensor]:
@@ -76,12 +74,12 @@ class SideBySide(Stacked):
         return run_side_by_side(self.member, self.tensors(), x.transpose(0, 1), layer_state(self)).transpose(0, 1)
 
     def networks(self) -> list[nn.Module]:
-        """Copies of the networks, each on its own."""
+        """Separate copies of the networks."""
         return [self.copy_of(number) for number in range(self.count)]
 
     @torch.no_grad()
     def copy_to(self, networks: Sequence[nn.Module]) -> None:
-        """Give networks of the same structure the values that there are here."""
+        """Copy the values held here to networks of the same structure."""
         for number, network in enumerate(networks):
             for name, tensor in (*network.named_parameters(), *network.named_buffers()):
                 tensor.copy_(self.tensors()[name][number])

@@ -44,8 +44,8 @@ class ELBO(nn.Module):
 
     The KL is computed in `forward`, so this module is what `DistributedDataParallel` and FSDP wrap and what
     `torch.compile` compiles. The loss does not depend on the batch size, on gradient accumulation (average the
-    micro-batches) or on the number of ranks, and ranks draw different noise even where they share a seed. Each member
-    of a `DeepEnsemble` gets the gradient that it would have as a network of its own; what is reported is averaged.
+    micro-batches) or on the number of ranks, and ranks draw different noise even if they share a seed. Each member of a
+    `DeepEnsemble` gets the gradient it would have as a separate network; the reported loss is their average.
 
     Args:
         model: A converted model (a plain one has no KL).
@@ -55,10 +55,11 @@ class ELBO(nn.Module):
             ``step -> weight``. Steps are counted when an optimiser of the model's parameters steps.
         components: For families with a shared component index: "average" the components' log-likelihoods, or take
             that of the "mixture" (log-mean-exp over components and samples).
-        tile: Run every component on the batch; else draw one per example. Where parts with components of their own
-            were converted one by one, as many samples as the largest has are spread evenly over each.
-        samples: Draws per component (and example). Learned mixing (`EMP`, `ECMP`) compares draws and takes two at
-            least in training.
+        tile: Run every component on the batch, instead of drawing one per example. If parts with their own components
+            were converted one by one, there are as many samples as the largest part has components, spread evenly over
+            each part.
+        samples: Draws per component (and example). Learned mixing (`EMP`, `ECMP`) compares draws and takes at least two
+            in training.
         mixture: How `kl` treats mixtures.
 
     Example:
@@ -156,7 +157,7 @@ class ELBO(nn.Module):
         return Terms(loss, nll, passed.divergence, outputs)
 
     def advance(self) -> None:
-        """Count one optimiser step; by hand where no `torch.optim` optimiser steps, or a CUDA graph plays it."""
+        """Count one optimiser step; needed where no `torch.optim` optimiser steps, or a CUDA graph replays it."""
         self._count += 1
         self.step.fill_(self._count)
         self._set_weight()
@@ -244,7 +245,7 @@ class ELBO(nn.Module):
             return
         raise ValueError(
             "folded samples mix in this model: it moves its examples to another axis, or lets the rows of a batch "
-            "meet; keep them on the first axis (or say which with lb.sampling(batch_dim=...)), or train with "
+            "interact; keep them on the first axis (or say which with lb.sampling(batch_dim=...)), or train with "
             "tile=False and samples=1"
         )
 
@@ -253,21 +254,21 @@ class ELBO(nn.Module):
         if count is not None:
             name = type(self.likelihood).__name__
             raise ValueError(
-                f"a learned precision for each of {count} outputs cannot be made in compiled code or after the model "
-                f"was given to several processes; say how many there are, {name}('learned', outputs={count})"
+                f"a learned precision for each of {count} outputs cannot be created in compiled code, or once the "
+                f"model is in several processes; say how many there are: {name}('learned', outputs={count})"
             )
 
     def _check_sizes(self, y: Tensor, batch: int) -> None:
         if batch == 0:
-            raise ValueError("the batch has no examples; leave it out, as its mean is not a number")
+            raise ValueError("the batch is empty, so its loss has no mean; leave it out")
         if y.shape[:1] != (batch,):
             raise ValueError(f"the input has {batch} examples, but the targets have shape {tuple(y.shape)}")
         total = batch * _world_size()
         # Batches of an evaluation are of other data.
         if self.training and total > self.dataset_size:
             raise ValueError(
-                f"dataset_size={self.dataset_size} is under the batch of {total} examples; it counts the training "
-                "examples over all ranks, not batches"
+                f"dataset_size={self.dataset_size} is smaller than the batch of {total} examples; it counts the "
+                "training examples over all ranks, not batches"
             )
 
     def _check_weights(self, weights: Tensor | None, batch: int) -> None:
@@ -296,7 +297,7 @@ class ELBO(nn.Module):
         self.weight_now.fill_(weight)
 
     def after_step(self) -> None:
-        """What `StepCounter` calls after a step of the optimiser."""
+        """Called by `StepCounter` after a step of the optimiser."""
         # A recording would count the same step again and again; who plays it calls `advance`.
         if not (self.step.is_cuda and torch.cuda.is_current_stream_capturing()):
             self.advance()
@@ -346,10 +347,10 @@ def _is_count(value: Any) -> bool:
 
 
 def _check_tensors(**values: Any) -> None:
-    """Raise where something is no tensor; what is left out is None."""
+    """Raise if something is not a tensor; what is left out is None."""
     for name, value in values.items():
         if value is not None and not isinstance(value, Tensor):
-            raise TypeError(f"{name} is a tensor, not {type(value).__name__}; torch.as_tensor makes one of an array")
+            raise TypeError(f"{name} must be a tensor, not {type(value).__name__}; convert it with torch.as_tensor")
 
 
 def _refresh_weight(module: ELBO, incompatible: Any) -> None:

@@ -57,7 +57,7 @@ class Likelihood(nn.Module, ABC):
             if mask.shape != elements.shape[1:]:
                 raise ValueError(
                     f"a mask of shape {tuple(mask.shape)} does not fit target elements of shape "
-                    f"{tuple(elements.shape[1:])}; give it one entry for each"
+                    f"{tuple(elements.shape[1:])}; it needs one entry for each"
                 )
             # What does not count may be infinite, and infinity times 0 is no number.
             elements = elements.masked_fill(mask == 0, 0.0) * mask.to(elements.dtype)
@@ -101,19 +101,19 @@ def check_labels(labels: Tensor, classes: int) -> None:
 
 
 class Categorical(Likelihood):
-    """Classes, by a softmax over the outputs.
+    """Classes, through a softmax over the outputs.
 
     Args:
         label_smoothing: Share of the target spread over all classes in training.
         ignore_index: Targets of this value do not count.
-        class_dim: Axis of the classes in one sample's outputs ``[B, ...]``. None finds it: it is the axis that the
-            labels do not have. Where two axes fit it must be given, and so for predictions of more than two axes and
-            targets that are probabilities of as many, unless training has found it.
-        temperature: What outputs are divided by before the softmax; over 1 makes probabilities less sure, see
+        class_dim: Axis of the classes in one sample's outputs ``[B, ...]``. None takes the axis that the labels do not
+            have. Required if two axes fit, and for predictions or probability targets with more than two axes, unless
+            training has found it.
+        temperature: Divides the outputs before the softmax; above 1, it makes probabilities less confident, see
             `fit_temperature`.
 
     Attributes:
-        trained_dim: The axis that was found, which predictions use.
+        trained_dim: The axis found in training, which predictions use.
 
     Example:
         >>> import torch
@@ -145,10 +145,10 @@ class Categorical(Likelihood):
         self.trained_dim: int | None = None
 
     def classes_last(self, outputs: Tensor, targets: Tensor | None = None) -> Tensor:
-        """Scores ``[S, B, ..., C]`` with the classes on the last axis, whose softmax are the probabilities.
+        """Scores ``[S, B, ..., C]`` with the classes on the last axis; their softmax gives the probabilities.
 
         Raises:
-            ValueError: If it cannot be told which axis they are on.
+            ValueError: If the axis of the classes is ambiguous.
         """
         return self._tempered(outputs.movedim(self._class_axis(outputs.shape, targets), -1))
 
@@ -161,7 +161,7 @@ class Categorical(Likelihood):
             axis = self.class_dim + 1 if self.class_dim > 0 else self.class_dim + len(shape)
             if not 2 <= axis < len(shape):
                 raise ValueError(
-                    f"class_dim={self.class_dim} is no axis of outputs of shape {tuple(shape[1:])} besides the batch"
+                    f"class_dim={self.class_dim} is not an axis of outputs {tuple(shape[1:])} other than the batch"
                 )
             return axis
         if len(shape) == 3:
@@ -175,8 +175,8 @@ class Categorical(Likelihood):
         of = "" if targets is None else f" for targets of shape {tuple(targets.shape)}"
         axes = ", ".join(str(axis - 1) for axis in (fitting or range(2, len(shape))))
         raise ValueError(
-            f"outputs of shape {tuple(shape[1:])} have their classes on one of the axes {axes}{of}, and it is not said "
-            "which; pass likelihood=lb.Categorical(class_dim=...)"
+            f"outputs of shape {tuple(shape[1:])} may have their classes on any of the axes {axes}{of}; say which with "
+            "likelihood=lb.Categorical(class_dim=...)"
         )
 
     def _fitting(self, shape: torch.Size, targets: Tensor) -> list[int]:
@@ -248,7 +248,7 @@ class Categorical(Likelihood):
 
 
 class Bernoulli(Likelihood):
-    """Yes or no for every output, by a logistic function."""
+    """A yes or no for every output, through a logistic function."""
 
     def _aligned(self, outputs: Tensor, targets: Tensor) -> Tensor:
         # Networks with one output unit give [B, 1]; targets are usually [B].
@@ -275,17 +275,19 @@ class Gaussian(Likelihood):
     """Real targets around the outputs.
 
     Args:
-        precision: 1 / noise variance, a number or one per output; ``"learned"`` for one per output that is trained;
+        precision: 1 / noise variance, a number or one per output; ``"learned"`` for a trained one per output;
             None for heteroscedastic noise: the last axis of the outputs then holds D means and D log variances.
         init_precision: Where a learned precision starts.
         outputs: Number of outputs, the size of the last axis of ``[B, D]`` and ``[B, T, D]``, for a learned precision.
-            None leaves it to the first batch, in one process and uncompiled. Maps of pixels have one precision.
+            None reads it off the first batch, which needs one process and uncompiled code. Maps of pixels have one
+            precision.
         held_out: Fits a factor of the noise variance to rows that were not trained on, at each evaluation of
-            `leanbayes.training.fit`; one for each of `outputs`, else one for all. Predictions use it, training does
-            not. Residuals of training rows are too small, so a noise from them alone is too sure of itself. A variance
-            that the network predicts is first cut to the largest squared residual of those rows: a normal density
-            falls as its variance grows beyond the squared residual, so this makes none of them less likely. Without
-            it, rows far from all others get a noise without bounds, as log variances go on in straight lines there.
+            `leanbayes.training.fit`: one for each of `outputs`, or else one for all. Predictions use it, training does
+            not. Residuals of training rows are too small, so noise estimated from them alone is overconfident. A
+            variance that the network predicts is first capped at the largest squared residual of those rows: a normal
+            density falls as its variance grows beyond the squared residual, so the cap makes none of them less likely.
+            Without it, rows far from all others would get unbounded noise, because log variances continue in straight
+            lines there.
 
     Example:
         >>> import torch
@@ -362,7 +364,7 @@ class Gaussian(Likelihood):
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def split(self, outputs: Tensor, *, fitted: bool = True) -> tuple[Tensor, Tensor]:
-        """Mean and log variance of the targets, in float32 at least; without what held-out rows change on request."""
+        """Mean and log variance of the targets, in float32 at least; `fitted` includes the fit to held-out rows."""
         outputs = _precise(outputs)
         if self.heteroscedastic:
             self._means_shape(outputs)

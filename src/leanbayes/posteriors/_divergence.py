@@ -79,7 +79,7 @@ def register_kl(q: type, p: type) -> Callable[[KLFunction], KLFunction]:
 
     def add(function: KLFunction) -> KLFunction:
         if (q, p) in _PAIRS:
-            raise ValueError(f"the KL divergence of {q.__name__} from {p.__name__} is registered already")
+            raise ValueError(f"the KL divergence of {q.__name__} from {p.__name__} is already registered")
         _PAIRS[q, p] = function
         return function
 

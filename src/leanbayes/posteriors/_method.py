@@ -20,15 +20,16 @@ class Method(ABC):
     """A posterior family with its settings, a prior and an estimator.
 
     Attributes:
-        kinds: The kinds of modules that the family can serve, among "linear", "embedding", "recurrent", "attention",
+        kinds: The kinds of modules that the family supports, among "linear", "embedding", "recurrent", "attention",
             "bilinear", "norm", "dropout".
-        default_kinds: Those that it serves without `where`.
+        default_kinds: Those that it takes without `where`.
         scope: Who shares one component index: "model", "layer", or None where there is no mixture or each element
             has its own.
         offers: What its posteriors offer to estimators, see `Posterior`.
-        per_example: Whether each example has to draw its own weights in recurrent and bilinear layers too, which else
-            draw one for all rows.
-        whole_model: Whether it takes a whole model, by `convert_model`, and not single layers, by `build`.
+        per_example: Whether each example has to draw its own weights in recurrent and bilinear layers too, which
+            otherwise draw one for all rows.
+        whole_model: Whether it takes a whole model, through `convert_model`, rather than single layers, through
+            `build`.
     """
 
     kinds: ClassVar[frozenset[str]] = frozenset({"linear", "embedding", "recurrent", "attention", "bilinear"})
@@ -51,7 +52,7 @@ class Method(ABC):
         return None
 
     def bind_bias_prior(self, value: Tensor, fan: int) -> Prior | None:
-        """The prior for a bias, that of a weight where the method knows no other."""
+        """The prior for a bias; that of a weight, unless the method has another."""
         return self.bind_prior(value, fan)
 
     def make_group(self) -> ComponentGroup | None:
@@ -59,11 +60,11 @@ class Method(ABC):
         return None
 
     def fallback(self, value: Tensor, op: LinearOp | None) -> tuple[Method, str] | None:
-        """Another method for a weight that this one is not made for, with the reason; None where there is none."""
+        """Another method, with the reason, for a weight that this one does not suit; None if it does."""
         return None
 
     def convert_model(self, model: nn.Module, where: Any, freeze: bool) -> nn.Module:
-        """The converted model, of a method that takes whole models; `bayesianize` calls it."""
+        """The converted model, for methods that take whole models; called by `bayesianize`."""
         raise TypeError(f"{type(self).__name__} takes single layers")
 
     @property

@@ -134,7 +134,7 @@ class MCDropout(_Dropout):
         p: The drop probability; None keeps the model's own Dropout layers on instead.
         prior: Normal prior; the KL is |w|^2 / (2 s^2 (1 - p)).
         estimator: "auto", "rank1" (one mask per example), "weight" (one mask for all rows, which lets recurrent layers
-            run on torch's fused kernels), or one of your own.
+            run on torch's fused kernels), or your own.
     """
 
     offers: ClassVar[frozenset[str]] = DropoutPosterior.offers
@@ -164,7 +164,7 @@ class DropConnect(_Dropout):
     Args:
         p: The drop probability.
         prior: Normal prior; the KL is |w|^2 / (2 s^2 (1 - p)).
-        estimator: "auto", "weight", or one of your own.
+        estimator: "auto", "weight", or your own.
     """
 
     offers: ClassVar[frozenset[str]] = DropConnectPosterior.offers

@@ -155,12 +155,12 @@ def _product(u: Tensor, v: Tensor) -> Tensor:
 class KTied(Method):
     """The k-tied Normal (Swiatkowski et al. 2020): w ~ N(loc, (u v^T)^2) with u [out, k] and v [rest, k].
 
-    A layer whose smaller side is under the rank becomes mean-field and is listed by `summary`.
+    A layer whose smaller side is below the rank becomes mean-field and is listed by `summary`.
 
     Args:
         rank: The number k.
         prior: Prior of each weight.
-        estimator: "auto", "local" (local reparameterisation), "flipout", "weight", or one of your own.
+        estimator: "auto", "local" (local reparameterisation), "flipout", "weight", or your own.
         init_std: Initial standard deviation.
         bias: "point" leaves biases as they are, "same" makes them mean-field.
     """

@@ -118,7 +118,7 @@ class MeanField(Method):
 
     Args:
         prior: Prior of each weight.
-        estimator: "auto", "local" (local reparameterisation), "flipout", "weight", or one of your own.
+        estimator: "auto", "local" (local reparameterisation), "flipout", "weight", or your own.
         init_std: Initial standard deviation.
         bias: "point" leaves biases as they are, "same" gives them the same treatment.
     """

@@ -163,7 +163,7 @@ class PatchPosterior(Posterior):
         init_std: Standard deviation of the copies around it.
         independent: Whether the copies start independently, as parameters of as many layers would, or centred, so that
             the mean of the mixture is the parameter.
-        zero: Whether the last component is zero and stays so.
+        zero: Whether the last component is fixed at zero.
         sigma: Standard deviation of the noise of a component.
         inputs: The op of a weight whose index is one per input feature.
     """

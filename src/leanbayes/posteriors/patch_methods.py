@@ -46,7 +46,7 @@ class _Patch(Method):
             if not isinstance(prior, (Normal, HeNormal, Pretrained)):
                 raise TypeError(f"{name}({key}=...) takes Normal, HeNormal or Pretrained, not {prior!r}")
         if self.zero and self.components < 2:
-            raise ValueError(f"{name}(zero=True) needs a component beside that of zeros: components from 2 on")
+            raise ValueError(f"{name}(zero=True) needs a component besides the zero one: components must be at least 2")
         if self.mixing is not None:
             self._check_mixing(self.mixing)
 
@@ -59,7 +59,7 @@ class _Patch(Method):
                 f"{name}(mixing=...) takes {self.components} probabilities above 0 with a sum of 1, not {mixing!r}"
             )
         if self.learn_mixing:
-            raise ValueError(f"{name} takes mixing, probabilities that stay, or learn_mixing=True, not both")
+            raise ValueError(f"{name} takes fixed probabilities (mixing) or learn_mixing=True, not both")
 
     def make_group(self) -> ComponentGroup | None:
         """The mixing distribution of one layer."""
@@ -101,10 +101,10 @@ class EMP(_Patch):
         init_std: Spread of the copies.
         learn_mixing: Whether the mixing probabilities are learned; `ELBO` then draws twice or more per step.
         init: "centred" around the plain parameter, which is their mean, to patch a trained network; "independent" to
-            train from scratch: each copy has the parameter's elements in another order, beside the spread.
-        bias_prior: Normal prior of biases and shifts, that of weights where None.
-        mixing: Mixing probabilities that stay as they are, equal ones where None.
-        zero: Whether the last component is zero and stays so, as in dropout.
+            train from scratch: each copy has the parameter's elements in a different order, plus the spread.
+        bias_prior: Normal prior of biases and shifts; None uses that of the weights.
+        mixing: Fixed mixing probabilities; None makes them equal.
+        zero: Whether the last component is fixed at zero, as in dropout.
         sigma: Standard deviation of the noise of a component.
         draw: One copy for the whole "batch", or one per "example".
     """
@@ -138,10 +138,10 @@ class ECMP(_Patch):
         init_std: Spread of the copies.
         learn_mixing: Whether the mixing probabilities are learned; `ELBO` then draws twice or more per step.
         init: "centred" around the plain parameter, which is their mean, to patch a trained network; "independent" to
-            train from scratch: each copy has the parameter's elements in another order, beside the spread.
-        bias_prior: Normal prior of biases and shifts, that of weights where None.
-        mixing: Mixing probabilities that stay as they are, equal ones where None.
-        zero: Whether the last component is zero and stays so, as in dropout.
+            train from scratch: each copy has the parameter's elements in a different order, plus the spread.
+        bias_prior: Normal prior of biases and shifts; None uses that of the weights.
+        mixing: Fixed mixing probabilities; None makes them equal.
+        zero: Whether the last component is fixed at zero, as in dropout.
         sigma: Standard deviation of the noise of a component.
     """
 
@@ -151,9 +151,9 @@ class ECMP(_Patch):
 @register_posterior("Patch")
 @dataclass(frozen=True)
 class Patch(_Patch):
-    """The family that `EMP`, `ECMP`, dropout, DropConnect and explicit ensembles are members of (EMP 2019, eq. 1).
+    """The family to which `EMP`, `ECMP`, dropout, DropConnect and explicit ensembles belong (EMP 2019, eq. 1).
 
-    A parameter is ``sum_k 1[Z = k] (M_k + sigma e_k)``. Its members differ in who shares an index Z, and in whether a
+    A parameter is ``sum_k 1[Z = k] (M_k + sigma e_k)``. Its members differ in what shares an index Z, and in whether a
     component is fixed at zero:
 
     - EMP: ``Patch(assign="layer")``, ECMP: ``Patch(assign="element")``;
@@ -167,12 +167,11 @@ class Patch(_Patch):
         init_std: Spread of the copies.
         learn_mixing: Whether the mixing probabilities are learned, where a layer has them.
         init: "centred" or "independent", as in `EMP`.
-        bias_prior: Normal prior of biases, that of weights where None.
-        mixing: Mixing probabilities that stay as they are, equal ones where None.
-        zero: Whether the last component is zero and stays so.
+        bias_prior: Normal prior of biases; None uses that of the weights.
+        mixing: Fixed mixing probabilities; None makes them equal.
+        zero: Whether the last component is fixed at zero.
         sigma: Standard deviation of the noise of a component.
-        assign: Who has an index of its own: each "layer", "element" or "input" feature of a weight; one serves the
-            whole "model".
+        assign: What has its own index: each "layer", "element" or "input" feature of a weight, or the whole "model".
     """
 
     assign: str = "layer"  # pyright: ignore[reportIncompatibleVariableOverride]

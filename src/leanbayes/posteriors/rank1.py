@@ -218,14 +218,14 @@ class Rank1(Method):
             Normal(1, 0.1).
         on: Which vectors are random: "both", "input" or "output"; the other one has K point estimates.
         form: "multiplicative", or "additive": W + r s^T with r started at 0 and its prior centred there.
-        random_sign: Probability that an entry starts at +1 and not at -1; 0.5 is the papers' from-scratch setting.
-        init_std: Initial standard deviation (scale) of the factors, None for the authors' 0.0316. A half-Cauchy has
-            its median for a scale and ignores it.
+        random_sign: Probability that an entry starts at +1 rather than -1; the papers use 0.5 to train from scratch.
+        init_std: Initial standard deviation (scale) of the factors, None for the authors' 0.0316. A half-Cauchy uses
+            its median as its scale and ignores this.
         init_spread: Spread of the components' initial means; component 0 keeps the exact start.
-        norms: "shared", or "component": every component has a scale, a shift and, of batch norms, statistics of its
-            own (ensemble batch norm).
+        norms: "shared", or "component", which gives every component its own scale, shift and batch-norm statistics
+            (ensemble batch norm).
         clip: Largest absolute value of a drawn factor, such as 10 for the tails of "cauchy"; None for no limit. The
-            divergence is that of the distribution without limit.
+            divergence ignores the limit.
     """
 
     components: int = 4
@@ -333,9 +333,9 @@ class BatchEnsemble(Method):
 
     Args:
         components: Number K of members.
-        random_sign: Probability that an entry starts at +1 and not at -1.
+        random_sign: Probability that an entry starts at +1 rather than -1.
         init_spread: Spread of the members' initial factors around 1; member 0 starts at exactly 1.
-        norms: "shared", or "component" for norms of each member's own, see `Rank1`.
+        norms: "shared", or "component" for separate norms of each member, see `Rank1`.
     """
 
     components: int = 4

@@ -100,12 +100,12 @@ def _zero(q: VariancePosterior, p: LogUniform) -> Tensor:
 class VarianceLayer(Method):
     """A variance layer (Variance Networks, sec. 3): w = std * e, zero mean, std starting at abs(w).
 
-    Its mean output is its bias. The KL divergence from the log-uniform prior is constant and counts 0.
+    Its mean output is its bias. The KL divergence from the log-uniform prior is constant and counts as 0.
 
     Args:
         noise: The distribution of e: "gaussian", "bernoulli" (-1 or +1) or "uniform".
         estimator: "auto", "local" (moment matching where the noise is not Gaussian, which "auto" never takes),
-            "flipout", "weight", or one of your own.
+            "flipout", "weight", or your own.
     """
 
     noise: str = "gaussian"

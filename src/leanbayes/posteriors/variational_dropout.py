@@ -90,8 +90,7 @@ class VariationalDropout(Method):
     Args:
         share: One alpha per "layer", output "neuron" or "weight".
         prior: `LogUniform()`, `StudentT(1e-16)` or `ARD()`; other priors of a Gaussian work too.
-        estimator: "auto", "local" (local reparameterisation, as in the paper), "flipout", "weight", or one of your
-            own.
+        estimator: "auto", "local" (local reparameterisation, as in the paper), "flipout", "weight", or your own.
         init_log_alpha: Initial log alpha.
     """
 

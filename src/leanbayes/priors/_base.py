@@ -26,11 +26,11 @@ class Prior(ABC):
         return self
 
     def with_constant(self, constant: bool) -> Prior:
-        """The prior, divergences from which are reported with what `left_out` says, or without."""
+        """This prior, with its divergences reported in full, or with `left_out` subtracted."""
         return self
 
     def left_out(self) -> float:
-        """What divergences from the prior are reported less of, per element."""
+        """What is subtracted from divergences from this prior, per element."""
         return 0.0
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -80,9 +80,9 @@ class LogNormal(Prior):
 class StudentT(Prior):
     """Student's t with `df` degrees of freedom and unit scale; df -> 0 is the log-uniform prior.
 
-    For df up to 1e-12 the KL divergence of a Gaussian depends on alpha = var / mean^2 alone but for a constant; for
-    larger df it is taken by Monte Carlo. Either is reported less `limit`, to which it tends at infinite alpha as df
-    goes to 0 (as with `LogUniform`, it is zero there), unless `constant` asks for the proper divergence.
+    For df up to 1e-12 the KL divergence of a Gaussian depends on alpha = var / mean^2 alone, up to a constant; for
+    larger df it is estimated by Monte Carlo. From either, `limit` is subtracted: the value at infinite alpha as df goes
+    to 0 (so that it is zero there, as with `LogUniform`). With `constant` the divergence is the proper one.
     """
 
     df: float = 1e-16
@@ -126,8 +126,8 @@ class StudentT(Prior):
 class LogUniform(Prior):
     """The improper prior p(w) ~ 1/|w|, under which the KL divergence of a Gaussian depends on alpha alone.
 
-    Reported less its limit at infinite alpha, so that it is zero there. With `exact` the divergence is computed to
-    float precision; else by the approximation of Molchanov et al. (2017), off by at most 0.01 per weight.
+    Its limit at infinite alpha is subtracted, so that it is zero there. With `exact` the divergence is computed to
+    float precision; otherwise by the approximation of Molchanov et al. (2017), which is off by at most 0.01 per weight.
     """
 
     exact: bool = False

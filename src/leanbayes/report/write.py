@@ -16,9 +16,9 @@ SOURCE, TARGET = "compare.json", "report.html"
 
 
 def write_report(folder: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:
-    """Write the report of a comparison: one HTML file that needs nothing else.
+    """Write the report of a comparison: a single self-contained HTML file.
 
-    What the comparison does not contain is left out of the report.
+    The report leaves out whatever the comparison does not contain.
 
     Args:
         folder: Where `compare` wrote compare.json.
@@ -29,8 +29,8 @@ def write_report(folder: str | os.PathLike[str], out: str | os.PathLike[str] | N
 
     Raises:
         FileNotFoundError: If there is no compare.json.
-        ValueError: If it is damaged or holds no methods.
-        OutputError: If the report cannot be written; a report that was there before is intact.
+        ValueError: If it is damaged or contains no methods.
+        OutputError: If the report cannot be written; an earlier report stays intact.
 
     Example:
         >>> import tempfile
@@ -52,7 +52,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise FileNotFoundError(f"{path} is not there; give the folder that `leanbayes compare` wrote") from None
+        raise FileNotFoundError(f"{path} does not exist; pass the folder that `leanbayes compare` wrote") from None
     except OSError as error:
         raise type(error)(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:

@@ -47,17 +47,17 @@ def execute(
     progress: bool | None = None,
     only: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Run a recipe, or go on with a run that was cut short, and write its result.
+    """Run a recipe, or continue a run that was cut short, and write its result.
 
     Args:
         recipe: What to run.
         preset: "smoke", "short" or "paper".
-        seeds: The recipe's own for the preset where None.
-        settings: Values to put in the place of the preset's.
+        seeds: None takes the recipe's own for the preset.
+        settings: Values to use instead of the preset's.
         device: "cpu" or "cuda".
         data: Folder of unpacked data sets.
-        download: Whether to fetch public data sets that are not there; a smoke run then uses real data, too.
-        work: Folder for what is done on the way, which later legs and other recipes use.
+        download: Whether to fetch missing public data sets; a smoke run then uses real data, too.
+        work: Folder for intermediate work, which later legs and other recipes use.
         out: Folder for ``ID.json`` and ``ID.png``; "results", or the work folder for a smoke run, where None. Until the
             result is there, finished pieces of work lie in ``units/PRESET/ID`` within, where runs with another work
             folder find them.
@@ -73,9 +73,9 @@ def execute(
         The content of the result file; the verdict of a smoke run is "not judged".
 
     Raises:
-        LegOver: If the time was over first; the same call goes on.
-        PartDone: If `only` left pieces of work open; a call without it does them.
-        OutputError: If a result that shows more is there, or a folder cannot be written.
+        LegOver: If the time was up first; the same call continues.
+        PartDone: If `only` left pieces of work to do; a call without it does them.
+        OutputError: If a result that shows more exists, or a folder cannot be written.
     """
     do = plan(recipe, preset=preset, seeds=seeds, settings=settings, work=work, out=out, replace=replace)
     run = Run(

@@ -26,7 +26,7 @@ LEDGER = {
     "vn-priors": "log-uniform, Student-t and ARD prior lead to the same variance layers",
     "vn-samples": "accuracy of single draws against that of their average",
     "vn-prune": "pruning a variance layer by standard deviation",
-    "vn-kappa": "the curvature criterion for weights that live by their variance",
+    "vn-kappa": "the curvature criterion for weights that rely on their variance",
     "vn-rl": "exploration by policy gradient on CartPole and Acrobot",
     "vn-attack": "resistance to an iterative targeted fast-sign attack",
     "vn-tanh": "antisymmetric networks: tanh without biases",
@@ -72,13 +72,13 @@ BEYOND = {
     "emp-finetune": "a trained network, patched and fine-tuned in a tenth of its training time",
     "emp-ablation": "patched norms without the output, and with a component of zeros",
     "r1-beyond": "rank-1 networks with settings chosen on held-out images, against the ensemble of four",
-    "board-tables": "the default estimators against what else a user would pick, on tables",
+    "board-tables": "the default estimators against the alternatives, on tables",
     "board-networks": "every method of `leanbayes compare` on images and text, and last-layer Laplace",
 }
 
 
 def status(results: Path) -> list[dict[str, Any]]:
-    """How far every entry of the ledger is, in its order, and then what is beyond the papers.
+    """The status of every entry of the ledger, in its order, and then of what goes beyond the papers.
 
     Args:
         results: Folder of the result files.

@@ -6,11 +6,11 @@ import time
 
 
 class LegOver(Exception):
-    """The time of this leg is over; what was done is kept, and the same run goes on from there."""
+    """The time of this leg is up; what was done is kept, and the same run continues from there."""
 
 
 class PartDone(LegOver):
-    """The pieces of work that a run was to do are done, and others are open.
+    """The pieces of work that a run was asked for are done, and others remain.
 
     Attributes:
         open: Names of those.

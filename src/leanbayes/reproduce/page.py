@@ -44,7 +44,7 @@ def results_page(folder: Path, images: str) -> str:
         blocks += ["## No result yet", _table(("id", "paper", "what"), rows)]
     benchmarks = sorted(folder.glob("bench-*.json"))
     if benchmarks:
-        blocks += ["## Speed", "Ratios of times; below 1 the first is faster.", *map(_benchmark, benchmarks)]
+        blocks += ["## Speed", "Ratios of times: below 1, the first is faster.", *map(_benchmark, benchmarks)]
     return "\n\n".join(blocks)
 
 

@@ -52,7 +52,7 @@ def plan(
         What it would do.
 
     Raises:
-        OutputError: If a result that shows more is there, or a folder cannot be written.
+        OutputError: If a result that shows more exists, or a folder cannot be written.
         ValueError: If there is no such preset or setting, or a value or seed is none that it can have.
     """
     if preset not in PRESETS:
@@ -128,7 +128,7 @@ def _checked_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
             raise ValueError(f"seeds are whole numbers from 0 to 2**63 - 1, not {seed!r}; choose others")
         if seed in seeds[:position]:
-            raise ValueError(f"every seed counts once, and {seed} was given again; leave it out")
+            raise ValueError(f"the seed {seed} was given twice; leave one out")
     return tuple(seeds)
 
 

@@ -29,8 +29,8 @@ class Recipe:
         presets: Plain settings under "smoke" (seconds on a CPU, shows that the code runs), "short" (about ten minutes
             on one modern GPU) and "paper" (the published schedule).
         seeds: Default seeds of each preset.
-        measure: Does the work through a `Run` and says what came out.
-        draw: Draws the `Outcome.figure` data on an empty matplotlib figure; None where there is no picture.
+        measure: Does the work through a `Run` and returns the outcome.
+        draw: Draws the `Outcome.figure` data on an empty matplotlib figure; None if there is no picture.
     """
 
     id: str
@@ -49,9 +49,9 @@ class Recipe:
 
 
 def register(recipe: Recipe) -> Recipe:
-    """Add a recipe to the list; an id that is taken is an error."""
+    """Add a recipe to the list; its id must not be taken."""
     if recipe.id in _RECIPES:
-        raise ValueError(f"a recipe {recipe.id!r} is registered already; choose another id")
+        raise ValueError(f"a recipe {recipe.id!r} is already registered; choose another id")
     _RECIPES[recipe.id] = recipe
     return recipe
 

@@ -23,7 +23,7 @@ class Row:
     Attributes:
         name: What was measured: a method, a network, a setting.
         metric: How, with its unit.
-        published: The figure in the paper, a text where it is no number, None where there is none.
+        published: The figure in the paper; a text if it is not a number, None if there is none.
         measured: One value per seed.
     """
 
@@ -49,7 +49,7 @@ class Check:
     Attributes:
         text: What must hold.
         holds: Whether it does.
-        gap: How far it is from holding, in words; of no meaning where it holds.
+        gap: How far it is from holding, in words; meaningless if it holds.
     """
 
     text: str
@@ -88,7 +88,7 @@ class Outcome:
 
     @property
     def gap(self) -> str:
-        """How far the checks that fail are from holding, in words; empty where all hold."""
+        """How far the failed checks are from holding, in words; empty if all hold."""
         return "; ".join(check.gap for check in self.checks if not check.holds)
 
     def to_json(self) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class Run:
         limit_s: Seconds that this leg may take, None for no limit; or a leg that several runs share.
         workers: Processes for pieces of work that are independent, see `units`.
         progress: Whether to show progress bars; None shows them on a terminal.
-        download: Whether to fetch public data sets that are not there; a smoke run then uses real data, too.
+        download: Whether to fetch missing public data sets; a smoke run then uses real data, too.
         only: Patterns of the names of the pieces of work to do, all where there is none; see `units`.
         results: Folder of the result files, where finished pieces lie, too, until the result is there; None keeps them
             in `folder` alone.
@@ -98,7 +98,7 @@ class Run:
         # Recipes that have all their work done, or need no data, would not notice.
         if data is not None and not download and not data.expanduser().is_dir():
             raise FileNotFoundError(
-                f"there is no data folder {data}; give the folder of unpacked data sets with --data"
+                f"there is no data folder {data}; pass the folder of unpacked data sets with --data"
             )
         self.id = id
         self.preset = preset
@@ -296,9 +296,7 @@ class Run:
         if open_ones:
             wanted = {name: arguments for name, arguments in pieces.items() if name not in open_ones}
             if not any(self._wanted(name) for name in wanted):
-                raise ValueError(
-                    f"no piece of work is named like {', '.join(self.only)}; there are {', '.join(pieces)}"
-                )
+                raise ValueError(f"no piece of work matches {', '.join(self.only)}; there are {', '.join(pieces)}")
             self.units(work, wanted, alone=alone)
             raise PartDone(self.id, open_ones)
         if self.workers > 1:
@@ -480,7 +478,7 @@ def _check_same(folder: Path, config: dict[str, Any], examples: str | None) -> N
         return
     if before.get(_EXAMPLES) is not None:
         raise OutputError(
-            f"the training in {folder} was started on other data than these; pass the same folder with --data, or "
+            f"the training in {folder} was started on different data; pass the same folder with --data, or "
             "another --work folder"
         )
     # Networks are too dear to train again because a former version did not note this.

@@ -23,15 +23,15 @@ def train(
 ) -> list[Progress]:
     """Train policies in place, independent of each other, each in its own copy of the environment.
 
-    They are trained side by side because one forward pass then acts for all of them. Every episode is played with one
+    They are trained side by side so that one forward pass chooses the actions of all. Every episode is played with one
     draw of its policy's weights, and its gradient is taken through that draw. There is no KL term: the noise is there
     to explore.
 
     Args:
         policies: Networks of the same dense layers, such as `make_policy` builds, in the memory of the CPU.
-        environment: What gymnasium calls it, such as ``"CartPole-v1"``; its action space must be Discrete.
+        environment: Its name in gymnasium, such as ``"CartPole-v1"``; its action space must be Discrete.
         config: How to learn.
-        seeds: One for each policy, 0 and up where None; a policy's episodes are a function of its first weights and
+        seeds: One for each policy; None means 0, 1, ...; a policy's episodes are a function of its first weights and
             its seed.
 
     Returns:

@@ -76,7 +76,7 @@ def check_alike(policies: Sequence[nn.Sequential]) -> None:
         if _structure(policy) != first:
             raise ValueError(
                 f"policies that are trained side by side have the same layers, and policy {number} differs from policy "
-                "0 in shapes, biases, precision or activations; train it with a call of its own"
+                "0 in shapes, biases, precision or activations; train it in a separate call"
             )
 
 

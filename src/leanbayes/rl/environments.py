@@ -11,9 +11,9 @@ class Environments:
     """Several copies of one environment, which episodes are played in side by side.
 
     Args:
-        name: What gymnasium calls it, such as ``"CartPole-v1"``.
+        name: Its name in gymnasium, such as ``"CartPole-v1"``.
         count: Number of copies.
-        max_steps: Steps after which an episode is cut off; the environment's own limit where None.
+        max_steps: Steps after which an episode is cut off; None means the environment's own limit.
 
     Attributes:
         features: Number of features of an observation, all its dimensions together.

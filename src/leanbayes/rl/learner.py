@@ -24,7 +24,7 @@ class PolicyGradient:
         discount: Weight of a reward relative to one a step earlier.
         baseline: Units of the hidden layers of the baseline's network.
         baseline_lr: Its learning rate.
-        max_steps: Steps after which an episode is cut off; the environment's own limit where None.
+        max_steps: Steps after which an episode is cut off; None means the environment's own limit.
     """
 
     episodes: int = 1000
@@ -45,7 +45,7 @@ class PolicyGradient:
 
 @dataclass
 class Progress:
-    """What a training saw.
+    """The course of a training.
 
     Attributes:
         returns: Of every episode, the sum of its rewards.

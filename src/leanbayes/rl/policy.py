@@ -31,7 +31,7 @@ def make_policy(
             deviations; "variance", whose second hidden layer has zero-mean weights; or a method for that layer.
         features: Features of an observation.
         actions: Number of actions.
-        hidden: Units of the hidden layers, two at least.
+        hidden: Units of the hidden layers, at least two.
         seed: Of the initial weights, which are the same for all kinds.
 
     Example:

@@ -18,7 +18,7 @@ from leanbayes.testing.statistics import assert_close, assert_mean_close, assert
 
 
 class EstimatorSuite:
-    """Subclass it in a test module and give a layer to draw from; pytest finds the checks.
+    """Subclass it in a test module and provide a layer to draw from; pytest finds the checks.
 
     ::
 
@@ -227,7 +227,7 @@ def check_expected_gradient(layer: BayesianLayer, x: Tensor, estimator: str, run
 
 
 def silence_(layer: nn.Module) -> None:
-    """Take the noise out of all that is random in a layer or model; whoever draws it knows how."""
+    """Take the noise out of everything random in a layer or model; whatever draws it knows how."""
     for part in layer.modules():
         if hasattr(type(part), "silence_"):
             part.silence_()  # pyright: ignore[reportCallIssue]

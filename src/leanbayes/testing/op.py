@@ -12,7 +12,7 @@ from leanbayes.testing.statistics import assert_close
 
 
 class OpSuite:
-    """Subclass it in a test module and give the plain module that the op stands for; pytest finds the checks.
+    """Subclass it in a test module and provide the plain module that the op stands for; pytest finds the checks.
 
     ::
 

@@ -9,13 +9,13 @@ from leanbayes.training.callbacks import EpochEnd
 
 
 class Alternate:
-    """A callback of `fit` that trains patches and shared weights in turns (Ensemble Model Patching, appendix C.2).
+    """A callback of `fit` that trains patches and shared weights in turn (Ensemble Model Patching, appendix C.2).
 
-    While one half trains, the other keeps every bit. Running statistics of norms go on in both phases.
+    While one half trains, the other keeps every bit. Running statistics of norms are updated in both phases.
 
     Args:
-        patches: Epochs of each phase of what the method has added: patches, factors, deviations.
-        shared: Epochs of each phase of all else.
+        patches: Epochs of each phase that trains what the method has added: patches, factors, deviations.
+        shared: Epochs of each phase that trains everything else.
         first: "patches" or "shared".
 
     Example:
@@ -40,7 +40,7 @@ class Alternate:
         self.parts: dict[str, list[nn.Parameter]] = {}
 
     def begin(self, model: nn.Module, epochs: int) -> None:
-        """Begin the phase that comes after so many epochs; `fit` calls it when its optimiser knows all parameters."""
+        """Begin the phase due after that many epochs; `fit` calls it once its optimiser knows all parameters."""
         groups = {group["name"]: group["params"] for group in param_groups(model, 1.0)}
         self.parts = {
             "patches": groups.pop("variational", []),
@@ -48,11 +48,11 @@ class Alternate:
         }
         for name, parameters in self.parts.items():
             if not parameters:
-                raise ValueError(f"the model has no {name} to train in turns; convert it, and without freeze=True")
+                raise ValueError(f"the model has no {name} to train in turn; convert it, without freeze=True")
         self._train(self.phase(epochs))
 
     def phase(self, epochs: int) -> str:
-        """What trains after so many epochs."""
+        """What trains after that many epochs."""
         second = "shared" if self.first == "patches" else "patches"
         place = epochs % sum(self.epochs.values())
         return self.first if place < self.epochs[self.first] else second
@@ -64,7 +64,7 @@ class Alternate:
         self._train(self.phase(epoch))
 
     def end(self) -> None:
-        """Let everything be trained again."""
+        """Make everything trainable again."""
         for parameters in self.parts.values():
             for parameter in parameters:
                 parameter.requires_grad_(True)

@@ -30,17 +30,17 @@ def capture(model: nn.Module, *, compile: bool = True) -> nn.Module: ...
 
 
 def capture(model: Any, optimizer: Optimizer | None = None, *, precision: str = "32", compile: bool = True) -> Any:
-    """Make a training step, or predictions, run at the speed of the machine.
+    """Make a training step, or predictions, run as fast as the machine allows.
 
     With an `ELBO` and an optimiser it gives a function that takes a whole step: forward, backward and update. It is
     compiled and, on a GPU, recorded as one CUDA graph, with fresh noise at every step. With a model alone it gives the
-    model for `predict`. Either falls back by itself, and says so in one line, where something cannot be captured.
+    model for `predict`. If something cannot be captured, either falls back by itself, with a one-line notice.
 
     Args:
         model: An `ELBO`, or a converted or plain model.
         optimizer: The optimiser of the step; learning rates may change from step to step.
-        precision: "32" or "bf16-mixed", of the step.
-        compile: Whether to compile: without it, a step on a GPU is only recorded, which takes less time at the start.
+        precision: Precision of the step: "32" or "bf16-mixed".
+        compile: Whether to compile. Without it, a step on a GPU is only recorded, which starts sooner.
 
     Example:
         >>> import torch, leanbayes as lb

@@ -52,7 +52,7 @@ def check_same_rows(what: str, before: Mapping[str, Any] | None, now: Mapping[st
     """
     other = difference(before, now)
     if other is not None:
-        raise OutputError(f"{what} cannot go on with these rows: {other}; choose another folder")
+        raise OutputError(f"{what} cannot continue with these rows: {other}; choose another folder")
 
 
 def check_fits(
@@ -78,7 +78,7 @@ def check_fits(
         OutputError: Otherwise; it says what differs.
     """
     if state.get("format") != FORMAT:
-        raise OutputError(f"{path} is no checkpoint that this version can read; delete it to start again")
+        raise OutputError(f"{path} is not a checkpoint that this version can read; delete it to start again")
     if identity is not None:
         check_same_rows(f"the run in {path.parent}", state.get("identity"), identity)
     # Earlier versions held no rows out.

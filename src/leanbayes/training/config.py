@@ -33,14 +33,14 @@ _FREE_TO_CHANGE = frozenset(
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train. Every value is plain, so that a configuration can be written as JSON or YAML.
+    """How to train. Every value is plain, so a configuration can be written as JSON or YAML.
 
     Attributes:
         epochs: Passes over the training data.
         batch_size: Examples of one forward pass over all devices; a DataLoader brings its own.
         lr: Learning rate.
         weight_decay: Weight decay of parameters that appear in no KL term.
-        variational_lr: Learning rate of what the method added, `lr` where None.
+        variational_lr: Learning rate of what the method added; None takes `lr`.
         optimizer: "adam", "adamw" (decoupled weight decay) or "sgd".
         momentum: Momentum of "sgd".
         nesterov: Nesterov's form of the momentum.
@@ -60,36 +60,38 @@ class TrainConfig:
         mixture: How the KL treats mixtures, see `kl`.
         clip: Largest norm of the whole gradient, None for no limit.
         accumulate: Forward passes per optimiser step; their losses are averaged over examples.
-        drop_last: Leave out the last batch of an epoch where it is smaller. One of a single example always is left out.
+        drop_last: Leave out the last batch of an epoch if it is smaller. A batch of a single example is always left
+            out.
         valid_every: Epochs between two evaluations of the validation data.
         valid_samples: Draws per component in an evaluation.
-        hold_out: Training rows to hold out for validation where no validation data is given: a share from 0 to below 1,
-            or a number of rows; 0 trains on all. "auto" is a tenth, of small data up to a fifth so as to have 100, and
-            none of fewer than 20 rows or of data that is not in memory.
+        hold_out: Training rows to hold out for validation if no validation data is given: a share from 0 to below 1, or
+            a number of rows; 0 trains on all. "auto" is a tenth, or up to a fifth of small data to reach 100; it holds
+            out none of fewer than 20 rows, or of data that is not in memory.
         patience: Evaluations without a better value of `monitor` after which training stops, None for never. "auto" is
-            10 where there is validation data.
+            10 if there is validation data.
         monitor: The value that says which epoch is best; less is better, except for accuracies.
         min_delta: What counts as better.
-        restore_best: End with the weights of the best epoch instead of the last. "auto" does so where there is
-            validation data.
-        refit: Afterwards train again from the start, on all rows, those for validation too, for as many steps as the
-            best epoch had taken; in one process, with data in memory.
-        precision: "32", "tf32" (float32, products in TF32) or "bf16-mixed"; "auto" is "tf32" on a GPU, else "32".
+        restore_best: End with the weights of the best epoch instead of the last. "auto" does so if there is validation
+            data.
+        refit: Afterwards train again from the start, on all rows including those for validation, for as many steps as
+            the best epoch had taken; in one process, with data in memory.
+        precision: "32", "tf32" (float32, products in TF32) or "bf16-mixed"; "auto" is "tf32" on a GPU and "32"
+            otherwise.
         compile: Whether to compile the objective; a text names a backend of `torch.compile`. "auto" compiles on one GPU
-            where training is long enough to make up for the minute that it takes.
-        cuda_graph: Record the optimiser step once and play it back, which spares small networks the time between
-            kernels; on one GPU and without `accumulate`, elsewhere it makes no difference. "auto" does so, and goes on
-            without, with a warning, where a step cannot be recorded. Python code of the model does not run in a
-            recording; one is made anew after an epoch in which settings of modules have changed.
+            if training is long enough to repay the minute it takes.
+        cuda_graph: Record the optimiser step once and play it back, which saves small networks the time between
+            kernels; on one GPU and without `accumulate`, elsewhere it has no effect. "auto" does so, and continues
+            without, with a warning, if a step cannot be recorded. A recording does not run the model's Python code; the
+            step is recorded again after an epoch in which settings of modules have changed.
         device: "auto", "cpu" or "cuda".
         devices: Number of processes, one for each device.
         strategy: "auto", "ddp" or "fsdp".
         seed: Decides the noise, the order of the data and the augmentation.
-        dataset_size: Number of training examples, where the data does not say it.
+        dataset_size: Number of training examples, if the data does not tell.
         checkpoint_every: Epochs between two checkpoints.
-        checkpoint_steps: Optimiser steps between two more checkpoints within epochs, None for none.
+        checkpoint_steps: Optimiser steps between additional checkpoints within epochs, None for none.
         log_every: Optimiser steps between two lines of the log.
-        tensorboard: Write TensorBoard's files, too.
+        tensorboard: Also write TensorBoard's files.
 
     Example:
         >>> config = TrainConfig(epochs=3, schedule="cosine", warmup=0.5)
@@ -216,7 +218,7 @@ class TrainConfig:
         return cls(**{name: _as_number(value, str(fields[name].type)) for name, value in values.items()})
 
     def differences(self, other: TrainConfig) -> list[str]:
-        """Names in which a run of `other` cannot be continued with this configuration."""
+        """Names of the settings that keep a run of `other` from being continued with this configuration."""
         free = _FREE_TO_CHANGE | ({"epochs"} if self.schedule in ("constant", "steps") else frozenset())
         mine, others = ({**each.to_dict(), "precision": _width(each)} for each in (self, other))
         return [name for name, value in mine.items() if name not in free and value != others[name]]

@@ -163,7 +163,7 @@ class TensorSource(Source):
     ) -> None:
         count = check_examples(x, y, weights)
         if training and count < place.world:
-            raise ValueError(f"{count} examples cannot be shared out over {place.world} processes")
+            raise ValueError(f"{count} examples cannot be shared between {place.world} processes")
         if batch_size % place.world:
             raise ValueError(f"batch_size={batch_size} is not a multiple of the {place.world} processes that share it")
         self.examples = count
@@ -240,7 +240,7 @@ def check_examples(x: Any, y: Tensor, weights: Tensor | None) -> int:
         raise TypeError(f"the inputs must be tensors, not {type(x).__name__}")
     count = rows(x)
     if count == 0:
-        raise ValueError("the data holds no example")
+        raise ValueError("the data has no examples")
     for name, values in (("inputs", x), ("targets", y), ("weights", weights)):
         for tensor in tensors(values):
             if tensor.shape[:1] != (count,):

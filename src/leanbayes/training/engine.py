@@ -64,13 +64,14 @@ def fit(
     fabric: Any = None,
     identity: Mapping[str, Any] | None = None,
 ) -> History:
-    """Train a model in place, by its ELBO; a plain model is trained by its likelihood.
+    """Train a model in place on its ELBO; a plain model is trained on its likelihood.
 
-    Where there is no validation data, some rows are held out for it. Training stops when their NLL gets no better, and
-    ends with the best weights; see `hold_out`, `patience` and `restore_best` of `TrainConfig`, also for doing without.
+    If there is no validation data, some rows are held out for it. Training stops when their NLL stops improving, and
+    ends with the best weights; see `hold_out`, `patience` and `restore_best` of `TrainConfig`, also for how to turn
+    this off.
 
-    The same seed gives the same weights on the CPU, also where the run was killed and resumed; afterwards the random
-    generators go on as if nothing had been drawn. One device needs torch alone; several are driven by Lightning
+    The same seed gives the same weights on the CPU, even if the run was killed and resumed; afterwards the random
+    generators continue as if nothing had been drawn. One device needs only torch; several are driven by Lightning
     Fabric, which starts the script once for each. FSDP leaves the weights spread over the processes; `load_weights`
     reads them from the last checkpoint.
 
@@ -79,25 +80,26 @@ def fit(
         data: ``(x, y)`` or ``(x, y, weights)``, an object with ``x`` and ``y``, a DataLoader or another iterable of
             batches; or an object or mapping with such a ``train`` and ``valid``.
         config: How to train.
-        out: Folder for checkpoints (``last.pt``, and ``best.pt`` where there is validation data; a refit has a folder
-            ``refit`` in it) and logs (``metrics.jsonl``); None writes nothing.
-        resume: Go on from the folder's last checkpoint; where there is none, start.
+        out: Folder for checkpoints (``last.pt``, and ``best.pt`` if there is validation data; a refit has a folder
+            ``refit`` inside) and logs (``metrics.jsonl``); None writes nothing.
+        resume: Continue from the folder's last checkpoint; start if there is none.
         callbacks: Called after each epoch with an `EpochEnd`; one that returns True ends the training. One with
-            ``begin(model, epochs)`` and ``end()`` is told when training begins, after so many epochs, and when it ends.
-        likelihood: How outputs explain targets, classes where None.
+            ``begin(model, epochs)`` and ``end()`` is told when training begins, after how many epochs, and when it
+            ends.
+        likelihood: How outputs explain targets; None means classes.
         augment: ``augment(x, generator)`` changes the inputs of a training batch on the device. The generator is
             seeded for each batch.
         progress: Whether to show a progress bar; None shows it on a terminal.
         fabric: A launched Fabric to use instead of the configuration's devices and strategy.
-        identity: Plain values by name that tell the data from others, such as a fingerprint under "rows"; a checkpoint
-            of a run with others is then not resumed.
+        identity: Plain values by name that identify the data, such as a fingerprint under "rows"; a checkpoint of a run
+            with other values is not resumed.
 
     Returns:
         What happened, epoch by epoch.
 
     Raises:
-        OutputError: If the folder cannot be written or another process trains in it, the disk is full, or a checkpoint
-            does not fit.
+        OutputError: If the folder cannot be written or another process trains in it, if the disk is full, or if a
+            checkpoint does not fit.
         TrainingInterrupted: After Ctrl-C.
         FloatingPointError: If the loss is no longer finite.
 
@@ -231,7 +233,9 @@ class _Training:
         last = None if self.folder is None else self.folder / LAST
         exists = self.runtime.from_first(last is not None and last.exists())
         if exists and not resume:
-            raise OutputError(f"{self.folder} holds a run already; pass resume=True to go on, or choose another folder")
+            raise OutputError(
+                f"{self.folder} already holds a run; pass resume=True to continue, or choose another folder"
+            )
         size = 0
         if exists:
             assert last is not None
@@ -378,7 +382,7 @@ class _Training:
     def _check_monitored(self, record: dict[str, Any]) -> None:
         if self.config.monitor not in record:
             raise ValueError(
-                f"monitor={self.config.monitor!r} is no value of epoch {record['epoch']}, which has "
+                f"monitor={self.config.monitor!r} is not recorded in epoch {record['epoch']}, which has "
                 f"{', '.join(record)}; choose one of those"
             )
 
@@ -441,7 +445,7 @@ class _Training:
             self.runtime.load_states(self.steps.optimizer, state["model"], state["optimizer"])
         except (RuntimeError, ValueError) as error:
             first = str(error).strip().splitlines()
-            raise OutputError(f"the checkpoint {path} is of another model: {' '.join(first[:2])}") from error
+            raise OutputError(f"the checkpoint {path} belongs to another model: {' '.join(first[:2])}") from error
         self.steps.meter.load_state_dict(state["meters"][rank])
         self.train.load_state(state["data"][rank])
         self._random = state["random"][rank]

@@ -10,4 +10,4 @@ class FolderInUse(OutputError):
 
 
 class TrainingInterrupted(KeyboardInterrupt):
-    """Ctrl-C: training ended before its time, and can be resumed."""
+    """Ctrl-C: training was cut short, and can be resumed."""

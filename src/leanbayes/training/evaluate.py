@@ -39,8 +39,8 @@ def evaluate(runtime: Runtime, source: Source, samples: int, seed: int) -> dict[
             found = [_fit_and_score(runtime, likelihood, seen)]
     if not found:
         raise ValueError(
-            "the validation data holds no example, or none any more; pass something that can be iterated again, such "
-            "as a DataLoader"
+            "the validation data has no examples, or none left; pass something that can be iterated again, such as a "
+            "DataLoader"
         )
     total, count, *right = runtime.total(torch.stack(found).sum(0).tolist())
     if not count:

@@ -15,14 +15,14 @@ class History:
     """What `fit` returns.
 
     Attributes:
-        records: One mapping per epoch: ``epoch`` (from 1), ``step`` (optimiser steps so far), ``loss``, ``nll``,
-            ``kl`` (means over the epoch's examples), ``lr``, ``kl_weight``, ``seconds``, and where there is validation
-            data ``valid_nll`` and, for classes, ``valid_accuracy``.
-        stopped: Why training ended before its last epoch, None where it did not.
+        records: One mapping per epoch: ``epoch`` (from 1), ``step`` (optimiser steps so far), ``loss``, ``nll``, ``kl``
+            (means over the epoch's examples), ``lr``, ``kl_weight``, ``seconds``, and, if there is validation data,
+            ``valid_nll`` and, for classes, ``valid_accuracy``.
+        stopped: Why training ended before its last epoch, None if it did not.
         monitor: The value that says which epoch is best.
         min_delta: What counts as better.
         how: How steps ran in the end, such as "float32 with TF32 products, recorded".
-        refit: What happened when training began again on all rows, None where it did not.
+        refit: What happened when training began again on all rows, None if it did not.
 
     Example:
         >>> history = History([{"epoch": 1, "valid_nll": 0.7}, {"epoch": 2, "valid_nll": 0.9}])
@@ -54,7 +54,7 @@ class History:
 
     @property
     def best(self) -> dict[str, Any]:
-        """The record of the epoch with the best value of `monitor`; empty where none has it."""
+        """The record of the epoch with the best value of `monitor`; empty if none has one."""
         return self._best_and_waited()[0]
 
     @property
@@ -64,7 +64,7 @@ class History:
 
     @property
     def seconds(self) -> float:
-        """Time that the epochs took."""
+        """Seconds that the epochs took."""
         return sum(record.get("seconds", 0.0) for record in self.records)
 
     def _best_and_waited(self) -> tuple[dict[str, Any], int]:

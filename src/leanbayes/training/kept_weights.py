@@ -49,8 +49,8 @@ class KeptWeights:
             if best["record"]["epoch"] != history.best["epoch"]:
                 raise OutputError(
                     f"{self.folder / BEST} has the weights of epoch {best['record']['epoch']}, but by "
-                    f"{history.monitor} epoch {history.best['epoch']} is best; resume with the monitor and "
-                    "min_delta of before"
+                    f"{history.monitor} epoch {history.best['epoch']} is best; resume with the earlier "
+                    "monitor and min_delta"
                 )
             weights = best["model"]
         if weights is not None:

@@ -22,17 +22,17 @@ from leanbayes.training.schedules import kl_weight, learning_rate
 class ELBOSteps:
     """A LightningModule around the ELBO of a model; `leanbayes.training.LitELBO` joins it with Lightning's class.
 
-    The Trainer decides epochs, devices, precision, clipping, accumulation and checkpoints; of the configuration the
-    optimiser, the schedules and the objective's settings are used. Batches are as `fit` takes them from loaders. Logs
+    The Trainer decides epochs, devices, precision, clipping, accumulation and checkpoints; the configuration supplies
+    the optimiser, the schedules and the objective's settings. Batches have the form that `fit` takes from loaders. Logs
     ``loss``, ``nll`` and ``kl``, and for validation data ``valid_nll`` and ``valid_accuracy``.
 
     Args:
         model: A converted model or a plain one.
         dataset_size: Number of training examples over all processes.
         config: Optimiser, schedules and objective.
-        likelihood: How outputs explain targets, classes where None.
-        steps_per_epoch: Optimiser steps of an epoch, in which warm-up, schedules and annealing are counted; needed
-            where there are such.
+        likelihood: How outputs explain targets; None means classes.
+        steps_per_epoch: Optimiser steps of an epoch, the unit of warm-up, schedules and annealing; required if you use
+            any of them.
     """
 
     def __init__(

@@ -229,7 +229,7 @@ def _shared_out(loader: DataLoader, place: Place, training: bool) -> DataLoader:
     if not isinstance(sampler, _SHAREABLE) or type(batches) is not BatchSampler:
         chooser = batches if loader.batch_size is None and batches is not None else loader.sampler
         raise ValueError(
-            f"with several processes the examples that a {type(chooser).__name__} chooses cannot be shared out; use a "
+            f"with several processes the examples that a {type(chooser).__name__} chooses cannot be divided; use a "
             "DistributedSampler, or pass an iterable of each process's own batches"
         )
     return DataLoader(

@@ -40,14 +40,14 @@ def fit_many(
 
     Args:
         models: Networks of the same structure, plain or all converted by one method.
-        data: Inputs and targets ``(x, y)`` of each network, as many rows for each.
-        config: How to train. A limit of the gradient's norm (`clip`) and early stopping (`hold_out`) are not offered:
-            they would be one for all. All rows are trained on, for all epochs.
+        data: Inputs and targets ``(x, y)`` of each network, the same number of rows for each.
+        config: How to train. A limit on the gradient's norm (`clip`) and early stopping (`hold_out`) are not offered,
+            because they would apply to all networks at once. All rows are trained on, for all epochs.
         out: See `fit`.
         resume: See `fit`.
-        callbacks: See `fit`; they are given the `SideBySide`.
-        likelihood: How the outputs of one network explain its targets, classes where None; one for each network where
-            it has parameters, such as the precision that ``Gaussian("learned")`` trains.
+        callbacks: See `fit`; they receive the `SideBySide`.
+        likelihood: How the outputs of one network explain its targets; None means classes. One for each network if it
+            has parameters, such as the precision that ``Gaussian("learned")`` trains.
         progress: See `fit`.
 
     Returns:
@@ -64,9 +64,9 @@ def fit_many(
     """
     config = TrainConfig() if config is None else config
     if config.clip is not None:
-        raise ValueError("fit_many offers no clip, whose limit would hold for the gradients of all networks together")
+        raise ValueError("fit_many does not support clip: one limit would apply to the gradients of all networks")
     if config.hold_out not in ("auto", 0):
-        raise ValueError("fit_many offers no hold_out: one moment to stop would hold for all networks together")
+        raise ValueError("fit_many does not support hold_out: all networks would have to stop at the same moment")
     config = replace(config, hold_out=0)
     if len({id(model) for model in models}) < len(models):
         raise ValueError(
@@ -99,7 +99,7 @@ def _stack(data: Sequence[Any], count: int) -> tuple[Tensor, Tensor]:
     parts = [as_tensors(part) for part in data]
     for number, part in enumerate(parts):
         if part is None or not isinstance(part[0], Tensor) or part[2] is not None:
-            raise TypeError(f"fit_many takes tensors (x, y) for each network; those of network {number} are others")
+            raise TypeError(f"fit_many takes tensors (x, y) for each network; those of network {number} are not")
     shapes = [tuple(tuple(t.shape) for t in part[:2]) for part in parts]  # pyright: ignore
     for number, shape in enumerate(shapes):
         if shape != shapes[0]:
@@ -159,7 +159,7 @@ class _ManyLikelihoods(Likelihood):
     def add_outputs_(self, count: int) -> None:
         """See `Likelihood`."""
         name = type(self._first[0]).__name__
-        raise ValueError(f"each network has {count} outputs; say so in its likelihood, {name}(..., outputs={count})")
+        raise ValueError(f"each network has {count} outputs; set that in its likelihood, {name}(..., outputs={count})")
 
     def _each(self, score: str, outputs: Tensor, targets: Tensor) -> Tensor:
         def run(values: dict[str, Tensor], outputs: Tensor, targets: Tensor) -> Tensor:

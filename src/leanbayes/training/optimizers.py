@@ -14,7 +14,7 @@ def make_optimizer(module: nn.Module, config: TrainConfig) -> Optimizer:
     """The optimiser of all trainable parameters of a model or an `ELBO`, with the groups of `param_groups`."""
     groups = param_groups(module, config.lr, config.weight_decay, config.variational_lr)
     if not groups:
-        raise ValueError("the model has no trainable parameter; unfreeze some")
+        raise ValueError("the model has no trainable parameters; unfreeze some")
     # One kernel for a step, where all parameters are on a device that has it.
     kinds = {p.device.type if p.is_floating_point() else "none" for group in groups for p in group["params"]}
     fused = kinds in ({"cuda"}, {"cpu"}) or None

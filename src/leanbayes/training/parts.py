@@ -110,7 +110,7 @@ def steps_per_epoch(source: Source, config: TrainConfig) -> int | None:
     if source.batches is not None:
         return -(-source.batches // config.accumulate)
     if config.schedule != "constant" or config.warmup or config.anneal:
-        raise ValueError("schedule, warmup and anneal need to know the length of an epoch; give data that has a len()")
+        raise ValueError("schedule, warmup and anneal need to know the length of an epoch; pass data that has a len()")
     return None
 
 

@@ -145,7 +145,7 @@ class OneProcess(Runtime):
         except Exception as error:
             if self.must or not is_compile_error(error):
                 raise
-            _LOG.warning("this model cannot be compiled, and trains without: %s", first_line(error))
+            _LOG.warning("this model cannot be compiled and trains uncompiled: %s", first_line(error))
         self.module = self.elbo
         return self.forward(batch)
 

@@ -159,7 +159,7 @@ class Stepper:
         except CannotRecord as error:
             if self.execution.must:
                 raise
-            _LOG.warning("%s; training goes on without", str(error).partition(";")[0])
+            _LOG.warning("%s; training continues without", str(error).partition(";")[0])
             self._graphed = None
             self._step([batch])
             return

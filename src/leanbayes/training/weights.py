@@ -17,7 +17,7 @@ def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> nn.Module:
 
     Args:
         model: A model like the one that was trained, converted the same way.
-        path: An output folder of `fit`, whose last checkpoint is taken, or one of its files (``best.pt``).
+        path: An output folder of `fit`, for its last checkpoint, or one of its files (``best.pt``).
 
     Returns:
         The model.

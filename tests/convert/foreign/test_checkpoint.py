@@ -264,8 +264,8 @@ def shorter(state):
 
 
 BAD = {
-    "not recognised": (lambda s: {"0.weight": torch.ones(1)}, {}, "no library that is known; bayesian-torch, torchbnn"),
-    "no key": (lambda s: {}, {}, "the keys (none) are those of no library"),
+    "not recognised": (lambda s: {"0.weight": torch.ones(1)}, {}, "no known library; bayesian-torch, torchbnn"),
+    "no key": (lambda s: {}, {}, "the keys (none) match no known library"),
     "two libraries": (lambda s: s | {"6.weight_log_sigma": torch.ones(3, 24)}, {}, "more than one library"),
     "wrong name": (lambda s: s, {"library": "pyro"}, "import_state(library=...) takes one of 'bayesian-torch'"),
     "wrong library": (lambda s: s, {"library": "blitz"}, "the model has no place for 0.mu_kernel"),
@@ -278,7 +278,7 @@ BAD = {
     "bias too many": (lambda s: s | {"0.mu_bias": torch.ones(4)}, {}, "0.mu_bias, but 0 (Conv2d) has no random bias"),
     "missing": (lambda s: {k: v for k, v in s.items() if k[0] != "3"}, {}, "no values for 3.weight, 3.bias"),
     "random norm": (lambda s: s | {"1.mu_weight": torch.ones(4)}, {}, "of bayesian-torch only Linear, convolutions"),
-    "whole checkpoint": (lambda s: {"state_dict": s, "epoch": 3}, {}, "give checkpoint['state_dict']"),
+    "whole checkpoint": (lambda s: {"state_dict": s, "epoch": 3}, {}, "pass checkpoint['state_dict']"),
     "two deviations of a prior": (
         lambda s: s | {f"6.prior_{t}_{k}": torch.full((3,), v) for t, v in (("weight", 1.0), ("bias", 2.0))
                        for k in ("mu", "sigma")},
@@ -303,7 +303,7 @@ def test_a_bad_checkpoint_gets_one_sentence_and_changes_nothing(case):
 
 def test_torchbnn_asks_for_the_prior():
     layer = nn.Linear(3, 2)
-    with pytest.raises(ValueError, match="does not say its prior; give it with prior=lb.Normal"):
+    with pytest.raises(ValueError, match="does not contain its prior; pass prior=lb.Normal"):
         lb.import_state(layer, make_state("torchbnn", layer)[0])
 
 
@@ -335,7 +335,7 @@ def test_a_shared_bias_cannot_be_random():
     net[1].bias = net[0].bias
     state, _ = make_state("blitz", nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)))
     shared = {key: state[key.replace("1.", "0.", 1)] for key in state if key.startswith("1.bias")}
-    with pytest.raises(ValueError, match="share bias in the model, but a bias that is shared cannot be random"):
+    with pytest.raises(ValueError, match="share bias in the model, but a shared bias cannot be random"):
         lb.import_state(net, state | shared)
 
 
@@ -354,7 +354,7 @@ def test_wrong_types_are_named(arguments, options, message):
 
 
 def test_a_converted_model_is_refused():
-    with pytest.raises(ValueError, match="converted already; give the plain architecture"):
+    with pytest.raises(ValueError, match="already converted; pass the plain architecture"):
         lb.import_state(lb.bayesianize(nn.Linear(3, 2), lb.MeanField()), {})
 
 

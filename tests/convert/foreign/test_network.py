@@ -99,13 +99,16 @@ def own_forward():
 
 
 BAD = {
-    "no layer": (lambda: nn.Linear(3, 2), "no layer of the network is of a library that is known; bayesian-torch,"),
-    "two libraries": (lambda: nn.Sequential(torchbnn_layer(), blitz_layer()), "layers of torchbnn and blitz; networks"),
+    "no layer": (lambda: nn.Linear(3, 2), "no layer of the network comes from a known library; bayesian-torch,"),
+    "two libraries": (
+        lambda: nn.Sequential(torchbnn_layer(), blitz_layer()),
+        "layers of torchbnn and blitz; import_model takes those of one library",
+    ),
     "KL beside the output": (bayesian_torch_layer, "the model itself (LinearFlipout) cannot be replaced: it returns"),
     "LSTM": (lambda: bayesian_torch_layer("LSTMFlipout"), "LSTMFlipout is no drop-in for a layer of torch's"),
-    "forward of its own": (own_forward, "Mine defines a forward of its own; give its state dict and your plain"),
+    "forward of its own": (own_forward, "Mine defines its own forward; pass its state dict and your plain"),
     "circular": (lambda: torchbnn_layer(padding_mode="circular"), "its circular padding is half of torch's"),
-    "prior": (lambda: blitz_layer(prior_dist=torch.distributions.Laplace(0.0, 1.0)), "its prior is a Laplace; give"),
+    "prior": (lambda: blitz_layer(prior_dist=torch.distributions.Laplace(0.0, 1.0)), "its prior is a Laplace; pass"),
 }
 
 

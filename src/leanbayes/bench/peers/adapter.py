@@ -56,11 +56,11 @@ class Peer:
     """A method of a peer library.
 
     Attributes:
-        name: What tables call it.
+        name: Its name in tables.
         package: The distribution that it comes in.
-        against: The contender of ours that it is compared with.
+        against: Our contender that it is compared with.
         make: Builds the network.
-        same_family: Whether both are of one posterior family, so that their times can be set against each other.
+        same_family: Whether both are of one posterior family, so that their times can be compared.
         channels_last: Whether it can take weights in that layout.
     """
 

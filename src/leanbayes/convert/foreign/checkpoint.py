@@ -23,17 +23,17 @@ def import_state(
 ) -> nn.Module:
     """Turn a plain network into a mean-field one with the values of another library's checkpoint.
 
-    It needs the names and tensors alone, and not the library. Means and standard deviations of weights and biases are
-    those of the checkpoint; what is plain in it, batch norms with their statistics among them, is loaded as ever.
+    It needs only the names and tensors, not the library. Means and standard deviations of weights and biases are those
+    of the checkpoint; plain parts, including batch norms with their statistics, are loaded as usual.
 
     Args:
         model: The plain network, with the layers named as in the checkpoint; it is converted in place.
         state: The state dict of a network of bayesian-torch, torchbnn, blitz or torch-uncertainty.
-        library: One of these names, None to recognise it by the keys.
+        library: One of these names; None recognises it by the keys.
         prior: The prior for further training, None for the checkpoint's or, where it has none, the library's default.
 
     Returns:
-        The model; use this one, since it is new where the root itself is converted.
+        The model; use this one, since it is a new object if the root itself is converted.
 
     Raises:
         ValueError: If the library is not recognised, or the checkpoint does not fit; the model is then as it was.
@@ -48,7 +48,7 @@ def import_state(
     if not isinstance(model, nn.Module):
         raise TypeError(f"import_state takes a plain model and a state dict, not a {type(model).__name__}")
     if is_converted(model):
-        raise ValueError("the model is converted already; give the plain architecture that the checkpoint belongs to")
+        raise ValueError("the model is already converted; pass the plain architecture that the checkpoint belongs to")
     tensors = _tensors(model, state)
     return fill(model, tensors, _find_library(tensors, library), prior)
 
@@ -125,7 +125,7 @@ class _Layer:
 def _tensors(model: nn.Module, state: Any) -> dict[str, Tensor]:
     """The tensors of a state dict, without what `DataParallel` puts before their names."""
     if isinstance(state, Mapping) and isinstance(state.get("state_dict"), Mapping):
-        raise ValueError("this is a checkpoint with a state dict in it; give checkpoint['state_dict']")
+        raise ValueError("this is a checkpoint that contains a state dict; pass checkpoint['state_dict']")
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise TypeError("import_state takes a state dict, a mapping of names to tensors, such as torch.load returns")
     wrapped = bool(state) and all(key.startswith("module.") for key in state) and "module" not in model._modules
@@ -144,10 +144,8 @@ def _find_library(state: Mapping[str, Tensor], name: str | None) -> Library:
         return found[0]
     names = ", ".join(library.name for library in found or LIBRARIES)
     if found:
-        raise ValueError(f"the keys are those of more than one library ({names}); name one with library=")
-    raise ValueError(
-        f"the keys ({listed(list(state)) or 'none'}) are those of no library that is known; {names} were tried"
-    )
+        raise ValueError(f"the keys match more than one library ({names}); name one with library=")
+    raise ValueError(f"the keys ({listed(list(state)) or 'none'}) match no known library; {names} were tried")
 
 
 def _leaves(model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -191,7 +189,7 @@ def _distribution(layer: _Layer, tensor: str, library: Library) -> Gaussian:
         if value.shape != wanted:
             raise ValueError(
                 f"{layer.prefix}{key} of the {library.name} checkpoint has shape {tuple(layer.held[key].shape)}, which "
-                f"does not fit {layer.prefix}{tensor} {tuple(wanted)}; give the architecture that it was trained with"
+                f"does not fit {layer.prefix}{tensor} {tuple(wanted)}; pass the architecture that it was trained with"
             )
     return found
 
@@ -239,7 +237,7 @@ def _check_ties(layers: list[_Layer]) -> None:
             if not all(torch.equal(one, two) for one, two in zip(before, value)):
                 raise ValueError(f"{both} not in the checkpoint")
             if other.module is not layer.module and tensor.startswith("bias"):
-                raise ValueError(f"{both} a bias that is shared cannot be random")
+                raise ValueError(f"{both} a shared bias cannot be random")
 
 
 def _prior(layer: _Layer, library: Library, prior: Prior | None, known: FoundPrior | None) -> FoundPrior:
@@ -256,7 +254,7 @@ def _prior(layer: _Layer, library: Library, prior: Prior | None, known: FoundPri
         return found
     if library.default_prior is None:
         raise ValueError(
-            f"a {library.name} checkpoint does not say its prior; give it with prior=lb.Normal(prior_mu, prior_sigma)"
+            f"a {library.name} checkpoint does not contain its prior; pass prior=lb.Normal(prior_mu, prior_sigma)"
         )
     return FoundPrior(library.default_prior, assumed=True)
 

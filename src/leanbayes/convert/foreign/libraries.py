@@ -171,7 +171,7 @@ class BayesianTorch(Library):
             stds.append(held[f"{key}_sigma"])
         std = _constant(stds)
         if std is None:
-            raise ValueError("its prior has more than one standard deviation; give one with prior=lb.Normal(0, std)")
+            raise ValueError("its prior has more than one standard deviation; pass one with prior=lb.Normal(0, std)")
         mean = _constant(means.values())
         return FoundPrior(Pretrained(std), means) if mean is None else FoundPrior(Normal(mean, std))
 
@@ -182,7 +182,7 @@ class BayesianTorch(Library):
     def why_no_drop_in(self, layer: Any) -> str | None:
         """See `Library`."""
         if not getattr(layer, "dnn_to_bnn_flag", False):
-            return "it returns its KL beside its output, and the model's forward is written for that"
+            return "it returns its KL along with its output, and the model's forward expects that"
         return None
 
 
@@ -244,7 +244,7 @@ class Blitz(Library):
             return FoundPrior(_mixture(layer.prior_pi, layer.prior_sigma_1, layer.prior_sigma_2))
         if isinstance(given, torch.distributions.Normal) and given.mean.numel() == 1:
             return FoundPrior(Normal(_number(given.mean), _number(given.stddev)))
-        raise ValueError(f"its prior is a {type(given).__name__}; give the one to take with prior=")
+        raise ValueError(f"its prior is a {type(given).__name__}; pass the one to use with prior=")
 
     def has_bias(self, layer: Any) -> bool:
         """See `Library`; embeddings have none."""

@@ -15,11 +15,11 @@ from leanbayes.priors import Prior
 
 
 def import_model(model: nn.Module, *, prior: Prior | None = None) -> nn.Module:
-    """A mean-field network with the distributions of one of another library.
+    """Turn a network of another library into a mean-field one with the same distributions.
 
-    Its random layers become ours, with the same means, standard deviations and priors; everything else is copied. Where
-    a network is written for layers that return more than torch's own, such as their KL, or other states of an LSTM,
-    `import_state` takes its state dict and your plain network.
+    Its random layers become ours, with the same means, standard deviations and priors; everything else is copied. If
+    the network expects its layers to return more than torch's own do, such as their KL or other states of an LSTM, pass
+    its state dict and your plain network to `import_state` instead.
 
     Args:
         model: A network of bayesian-torch (made by `dnn_to_bnn`), torchbnn, blitz or torch-uncertainty; it stays as it
@@ -43,7 +43,7 @@ def import_model(model: nn.Module, *, prior: Prior | None = None) -> nn.Module:
         problem = _why_not(layer, library)
         if problem is not None:
             raise ValueError(
-                f"{label} cannot be replaced: {problem}; give its state dict and your plain network to lb.import_state"
+                f"{label} cannot be replaced: {problem}; pass its state dict and your plain network to lb.import_state"
             )
         plain.setdefault(id(layer), _plain_layer(layer, library))
         # Priors are among the buffers that state dicts leave out.
@@ -73,8 +73,8 @@ def _find_layers(model: nn.Module) -> tuple[Library, dict[str, nn.Module]]:
         return next(iter(found.items()))
     names = [library.name for library in found or LIBRARIES]
     if found:
-        raise ValueError(f"the network has layers of {' and '.join(names)}; networks of one library can be imported")
-    raise ValueError(f"no layer of the network is of a library that is known; {', '.join(names)} were tried")
+        raise ValueError(f"the network has layers of {' and '.join(names)}; import_model takes those of one library")
+    raise ValueError(f"no layer of the network comes from a known library; {', '.join(names)} were tried")
 
 
 def _class_in(library: Library, module: nn.Module, names: Any) -> type | None:
@@ -92,7 +92,7 @@ def _why_not(layer: nn.Module, library: Library) -> str | None:
         names = listed(list(library.layers))
         return f"{type(layer).__name__} is no drop-in for a layer of torch's, as {names} are"
     if type(layer).forward is not known.forward:
-        return f"{type(layer).__name__} defines a forward of its own"
+        return f"{type(layer).__name__} defines its own forward"
     return library.why_no_drop_in(layer)
 
 

@@ -44,7 +44,7 @@ def reliability_table(
         probs: Probabilities ``[B, C]`` (or of a yes, ``[B]``), or a `Prediction`.
         labels: Labels ``[B]``.
         bins: Number of bins.
-        adaptive: Bins that hold equally many examples instead of bins of equal width.
+        adaptive: Whether bins hold equally many examples, instead of having equal width.
 
     Example:
         >>> probs = torch.tensor([[0.6, 0.4], [0.2, 0.8], [0.3, 0.7]])
@@ -140,7 +140,7 @@ def thresholded_calibration_error(
     adaptive: bool = True,
     min_count: int = 1,
 ) -> Tensor:
-    r"""Thresholded calibration error (TCE): calibration of every class's probability, not of the largest alone.
+    r"""Thresholded calibration error (TCE): calibration of every class's probability, not only the largest.
 
     The mean over classes of
 
@@ -155,7 +155,7 @@ def thresholded_calibration_error(
         labels: Labels ``[B]``.
         bins: Number of bins for each class.
         threshold: Probabilities below it are left out.
-        adaptive: Bins that hold equally many examples, else bins of equal width.
+        adaptive: Whether bins hold equally many examples, instead of having equal width.
         min_count: Bins with fewer examples are dropped; NaN where none is left in any class.
 
     Example:

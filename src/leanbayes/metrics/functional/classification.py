@@ -43,7 +43,7 @@ def nll(probs: Tensor | Prediction, labels: Tensor, eps: float = TINY) -> Tensor
     Args:
         probs: Probabilities ``[B, C]`` (or of a yes, ``[B]``), or a `Prediction`.
         labels: Labels ``[B]``.
-        eps: Probabilities of the label are raised to this at least. The smallest normal float32, 1.2e-38, bounds the
+        eps: Lower limit of the label's probability. The smallest normal float32, 1.2e-38, bounds the
             loss of one example by 87.3 nats; 0 lets it be infinite.
 
     Example:

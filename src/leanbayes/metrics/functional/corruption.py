@@ -38,8 +38,8 @@ def corruption_errors(
     .. math:: \frac{E_c}{E_c^\mathrm{ref}} \qquad\text{and}\qquad
         \frac{E_c - 5 E_\mathrm{clean}}{E_c^\mathrm{ref} - 5 E_\mathrm{clean}^\mathrm{ref}}
 
-    as fractions: 1 is as good as the reference (published tables multiply by 100). What the reference's zeros divide
-    is infinite or NaN.
+    as fractions: 1 is as good as the reference (published tables multiply by 100). Where the reference is zero, the
+    result is infinite or NaN.
 
     Args:
         errors: Top-1 errors from 0 to 1, a mapping from corruption type to one error per severity, or ``[C, S]``.

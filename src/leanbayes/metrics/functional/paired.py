@@ -13,8 +13,8 @@ class PairedTest(NamedTuple):
     """What the same examples say about two models.
 
     Attributes:
-        difference: Mean of the first less the second.
-        z: The difference in standard errors, 0 where no example tells the two apart.
+        difference: Mean of the first minus the second.
+        z: The difference in standard errors; 0 if no example tells the two apart.
     """
 
     difference: Tensor
@@ -26,7 +26,7 @@ def paired_test(first: Tensor, second: Tensor) -> PairedTest:
 
     .. math:: z = \frac{\bar d}{\sqrt{\frac{1}{N^2} \sum_i d_i^2 + \frac{1}{S} \mathrm{Var}_s(\bar d_s)}}
 
-    with the differences :math:`d_i` averaged over seeds; the second term is there for two seeds and more, and counts
+    with the differences :math:`d_i` averaged over seeds; the second term applies from two seeds on, and accounts for
     how much the difference changes from one training to the next. For one seed and values of 0 and 1 this is McNemar's
     statistic.
 

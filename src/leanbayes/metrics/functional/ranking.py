@@ -107,7 +107,7 @@ def _scored(scores: Tensor | Prediction, labels: Tensor) -> tuple[Tensor, Tensor
 def _flat_scores(scores: Tensor) -> Tensor:
     scores = checked_tensor(scores, "scores").flatten().double()
     if bool(scores.isnan().any()):
-        raise ValueError("the scores contain NaN, which has no place in an order; remove those examples")
+        raise ValueError("the scores contain NaN, which cannot be ranked; remove those examples")
     return scores
 
 
