@@ -70,7 +70,7 @@ def test_loaders_of_packed_sequences_and_of_mappings():
         assert refresh_batchnorm(model, loader, samples=2) == 1
         seen = seen_by_the_norm(model, packed, derive(0, "batch", 0), n=2)
         torch.testing.assert_close(model.norm.running_mean.double(), seen.mean(0), rtol=1e-5, atol=1e-6)
-    with pytest.raises(TypeError, match="loader gives batches"):
+    with pytest.raises(TypeError, match="loader must be an iterable of batches"):
         refresh_batchnorm(model, packed)
 
 

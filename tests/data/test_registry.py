@@ -66,7 +66,7 @@ def test_unknown_format(tmp_path):
 
 def test_arrays_in_other_formats_can_be_saved_as_npz(tmp_path):
     (tmp_path / "a.pt").touch()
-    with pytest.raises(ValueError, match=r"a.pt is of no known format; .*; save arrays x and y with numpy.savez$"):
+    with pytest.raises(ValueError, match=r"a.pt has an unknown format; .*; save arrays x and y with numpy.savez$"):
         load(tmp_path / "a.pt")
 
 

@@ -109,7 +109,7 @@ def test_what_is_no_tensor_is_named(name):
     elbo = lb.ELBO(lb.bayesianize(nn.Linear(4, 3), lb.MeanField()), dataset_size=5)
     given = {"y": torch.randint(3, (5,)), "weights": torch.ones(5), "mask": torch.ones(5)}
     given[name] = given[name].tolist()
-    with pytest.raises(TypeError, match=f"{name} is a tensor, not list"):
+    with pytest.raises(TypeError, match=f"{name} must be a tensor, not list"):
         elbo(torch.randn(5, 4), **given)
 
 

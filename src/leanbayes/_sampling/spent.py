@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._autograd import _top_saved_tensors_default_hooks
 
 from leanbayes._inputs import tensors
 from leanbayes._sampling.frames import Frame
@@ -18,6 +19,8 @@ def tell_when_spent(frame: Frame, drawn: Any) -> None:
     and its own message names neither `hold` nor the way out.
     """
     if not frame.lasting or not torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
+        return
+    if _top_saved_tensors_default_hooks(True):  # as in a checkpointed block, which computes them anew when asked
         return
     for tensor in tensors(drawn if isinstance(drawn, (Tensor, tuple, dict)) else vars(drawn)):
         if tensor.grad_fn is not None:
