@@ -36,7 +36,10 @@ def kl(model: nn.Module, mixture: Mixture = "mean", *, constant: bool | None = N
     offered = [term for owner in owners(model, "kl_terms") for term in owner.kl_terms(mixture, constant)]
     device = next(model.parameters(), torch.zeros(())).device
     known = sum([term for term in offered if isinstance(term, float)])
-    terms = [term.float().to(device) for term in add_up(offered)]
+    terms = [
+        term if term.dtype is torch.float32 and term.device == device else term.to(device, torch.float32)
+        for term in add_up(offered)
+    ]
     if not terms:
         return torch.full((), float(known), device=device)
     total = terms[0] if len(terms) == 1 else torch.stack(terms).sum()

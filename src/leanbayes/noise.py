@@ -27,7 +27,8 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def full_precision(value: Tensor) -> Tensor:
     """A tensor in the dtype of variances and KL terms: float32 at least."""
-    return value.to(compute_dtype(value.dtype))
+    # Asked for first: a compiler would follow one more call for each of hundreds of tensors.
+    return value if value.dtype in (torch.float32, torch.float64) else value.float()
 
 
 _AS_IT_IS = nullcontext()
@@ -87,7 +88,8 @@ def _counted(function: Callable[..., Tensor], shape: tuple[int, ...], key: Tenso
 
 _32_BITS = 0xFFFFFFFF
 _KEYS = 2**62
-_KEYS_AT_ONCE = 64
+# Draws that compiled code makes in one go.
+_AT_ONCE = 64
 
 
 def _hashed(shape: tuple[int, ...], key: Tensor) -> Tensor:
@@ -108,14 +110,29 @@ def _mix(x: Tensor) -> Tensor:
 
 def keys(n: int, like: Tensor, spec: Sampling) -> Tensor:
     """Seeds ``[n]`` of n samples for kernels that make their noise themselves, whole numbers from 0 on the device."""
-    frame = current_frame()
-    # In eager code a block may run again, in a second run that does not know what was drawn before it.
-    if frame is None or spec.streams is not None or not torch.compiler.is_compiling():
+    if spec.streams is not None:
         return _draw_keys(n, like, spec)
-    # Many at a time, which the weights of one pass then take one after the other.
-    place = f"keys of {n}"
-    if place not in frame.kept or frame.kept[place][1] == _KEYS_AT_ONCE:
-        frame.kept[place] = (_draw_keys(n * _KEYS_AT_ONCE, like, spec).view(_KEYS_AT_ONCE, n), 0)
+    return _next_of_many("keys", n, lambda many: _draw_keys(n * many, like, spec).view(n, many))
+
+
+def _next_of_many(what: str, n: int, draw: Callable[[int], Tensor]) -> Tensor:
+    """Of draws ``[n, many]`` that compiled code makes at once, those ``[n]`` whose turn it is; eager code draws one.
+
+    Every call is one more for a compiler to follow, and one more kernel.
+
+    Args:
+        what: Says what is drawn, in the same way all through a pass.
+        n: Number of draws.
+        draw: Draws so many times n.
+    """
+    frame = current_frame()
+    # In eager code a block may run again, in a second run that does not know what was drawn before it. Exported for
+    # batches of any size, n is a symbol, which has no hash.
+    if frame is None or not torch.compiler.is_compiling() or isinstance(n, torch.SymInt):
+        return draw(1).squeeze(1)
+    place = f"{what} of {n}"
+    if place not in frame.kept or frame.kept[place][1] == _AT_ONCE:
+        frame.kept[place] = (draw(_AT_ONCE).unbind(1), 0)
     block, used = frame.kept[place]
     frame.kept[place] = (block, used + 1)
     return block[used]
@@ -172,6 +189,12 @@ def categorical(shape: Sequence[int], probs: Tensor, spec: Sampling) -> Tensor:
 
 def one_of(kinds: int, shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:
     """Numbers under `kinds`, equally probable; `categorical` would make their probabilities first."""
+    if len(shape) == 1:
+        return _next_of_many(f"one of {kinds}", shape[0], lambda many: _one_of(kinds, (shape[0], many), like, spec))
+    return _one_of(kinds, shape, like, spec)
+
+
+def _one_of(kinds: int, shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:
     # A uniform number next to 1 may be rounded up to `kinds`.
     return (uniform(shape, like, spec) * kinds).long().clamp_max(kinds - 1)
 

@@ -280,6 +280,8 @@ class PatchPosterior(Posterior):
             drawn = copies.gather(0, index)
         else:
             drawn = copies[index]
+        if self.group.logits is None:
+            return drawn
         return self.group.learn_from(drawn, copies.unsqueeze(1), index, spec)
 
     def join_key(self) -> tuple[Any, ...] | None:
@@ -348,8 +350,19 @@ def _compared(copies: Tensor, index: Tensor) -> Tensor:
     Of comparisons compilers make part of what is beside them in both passes. Gradients of an index take a kernel that
     fills them with zeros and one that adds to them.
     """
-    numbers = torch.arange(copies.shape[0], device=copies.device).view(-1, *(1,) * copies.dim())
+    shape, frame = (copies.shape[0], *(1,) * copies.dim()), current_frame()
+    if frame is None:
+        numbers = _numbers(shape, copies.device)
+    else:  # the same for all layers
+        place = f"numbers {shape} {copies.device}"
+        if place not in frame.kept:
+            frame.kept[place] = _numbers(shape, copies.device)
+        numbers = frame.kept[place]
     return torch.where(index == numbers, copies.unsqueeze(1), 0.0).sum(0)
+
+
+def _numbers(shape: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.arange(shape[0], device=device).view(shape)
 
 
 def _shuffled(value: Tensor, copies: int) -> Tensor:
