@@ -25,9 +25,14 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype == torch.float64 else torch.float32
 
 
+def as_dtype(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """``value.to(dtype)``, which takes as long as a small product where there is nothing to do."""
+    return value if value.dtype is dtype else value.to(dtype)
+
+
 def full_precision(value: Tensor) -> Tensor:
     """A tensor in the dtype of variances and KL terms: float32 at least."""
-    return value.to(compute_dtype(value.dtype))
+    return as_dtype(value, compute_dtype(value.dtype))
 
 
 _AS_IT_IS = nullcontext()
