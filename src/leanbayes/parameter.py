@@ -112,8 +112,8 @@ class RandomParameter(nn.Module):
         """Random signs ``[rows, features]`` for one axis of the weight, None where that axis must have none."""
         if axis in self.unsigned_axes:
             return None
-        like = first_parameter(self.posterior)
-        return self._once(f"{_SIGNS} {axis}", rows, spec, lambda: noise.signs((rows, features), like, spec))
+        shape, posterior = (rows, features), self.posterior
+        return self._once(f"{_SIGNS} {axis}", rows, spec, lambda: noise.signs(shape, first_parameter(posterior), spec))
 
     def factors_fit(self, op: LinearOp) -> bool:
         """Whether the factors are scales of the op's features.
@@ -321,6 +321,8 @@ class RandomParameter(nn.Module):
 
     def _is_copy_of(self, other: RandomParameter) -> bool:
         """Whether this is another one or a replica of it, with the same tensors."""
+        if self is other:
+            return True
         return self.identity is other.identity and first_parameter(self.posterior) is first_parameter(other.posterior)
 
     def _pad(self, value: Tensor, row: Callable[[Tensor], Tensor] | None = None) -> Tensor:
