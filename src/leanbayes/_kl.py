@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from leanbayes._owners import owners
+from leanbayes._owners import derived, owners
+from leanbayes.noise import as_dtype
 from leanbayes.posteriors._divergence import Divergence, JointTerm, Mixture
 from leanbayes.posteriors._joined import joined_in_pass
 
@@ -36,9 +37,9 @@ def kl(model: nn.Module, mixture: Mixture = "mean", *, constant: bool | None = N
     offered = [term for owner in owners(model, "kl_terms") for term in owner.kl_terms(mixture, constant)]
     device = next(model.parameters(), torch.zeros(())).device
     known = sum([term for term in offered if isinstance(term, float)])
+    before: list[Any] = derived(model, "kinds of divergences", list)
     terms = [
-        term if term.dtype is torch.float32 and term.device == device else term.to(device, torch.float32)
-        for term in add_up(offered)
+        as_dtype(term if term.device == device else term.to(device), torch.float32) for term in add_up(offered, before)
     ]
     if not terms:
         return torch.full((), float(known), device=device)
@@ -46,25 +47,55 @@ def kl(model: nn.Module, mixture: Mixture = "mean", *, constant: bool | None = N
     return total + known if known else total
 
 
-def add_up(offered: list[Any]) -> list[Tensor]:
-    """Terms of a total that are no plain numbers: those of one kind, or of one joint mixture, put together."""
+def add_up(offered: list[Any], before: list[Any]) -> list[Tensor]:
+    """Terms of a total that are no plain numbers: those of one kind, or of one joint mixture, put together.
+
+    Args:
+        offered: The terms.
+        before: Those of the same model that were added up last, see `_kinds`; changed in place.
+    """
     joint: dict[nn.Module, list[JointTerm]] = {}
-    alike: dict[Any, list[Divergence]] = {}
+    alike: dict[int, list[Divergence]] = {}
     terms: list[Tensor] = []
-    # Compilers put what is alike together by themselves.
-    compiling = torch.compiler.is_compiling()
+    kinds = iter(_kinds([term for term in offered if isinstance(term, Divergence)], before))
     for term in offered:
         if isinstance(term, Divergence):
-            key = None if compiling else term.join_key()
-            if key is None:
+            kind = next(kinds)
+            if kind is None or term.posterior.is_measured_alone():
                 terms.append(term.value())
             else:
-                alike.setdefault(key, []).append(term)
+                alike.setdefault(kind, []).append(term)
         elif isinstance(term, JointTerm):
             joint.setdefault(term.group, []).append(term)
         elif isinstance(term, Tensor):
             terms.append(term)
     return terms + [_as_one(parts).value() for parts in alike.values()] + [_joint(parts) for parts in joint.values()]
+
+
+def _kinds(terms: list[Divergence], before: list[Any]) -> list[int | None]:
+    """A number for each term that those of one `join_key` share, None where it has none.
+
+    Args:
+        terms: The terms.
+        before: The terms that were asked about last with the answer, which is the same for the same terms.
+    """
+    if torch.compiler.is_compiling():  # compilers put what is alike together by themselves
+        return [None] * len(terms)
+    for others, kinds in before:
+        if _same(terms, others):
+            return kinds
+    numbers: dict[Any, int] = {}
+    keys = [term.join_key() for term in terms]
+    kinds = [None if key is None else numbers.setdefault(key, len(numbers)) for key in keys]
+    before[:] = [(terms, kinds)]
+    return kinds
+
+
+def _same(terms: list[Divergence], others: list[Divergence]) -> bool:
+    """Whether they are of the same objects, which is quicker to see than whether these are equal."""
+    if len(terms) != len(others):
+        return False
+    return all([a[0] is b[0] and a[1] is b[1] and a[2:] == b[2:] for a, b in zip(terms, others)])
 
 
 def _as_one(parts: list[Divergence]) -> Divergence:

@@ -25,10 +25,14 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype == torch.float64 else torch.float32
 
 
+def as_dtype(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """``value.to(dtype)``, which takes as long as a small product, and compilers to follow, where it does nothing."""
+    return value if value.dtype is dtype else value.to(dtype)
+
+
 def full_precision(value: Tensor) -> Tensor:
     """A tensor in the dtype of variances and KL terms: float32 at least."""
-    # Asked for first: a compiler would follow one more call for each of hundreds of tensors.
-    return value if value.dtype in (torch.float32, torch.float64) else value.float()
+    return as_dtype(value, compute_dtype(value.dtype))
 
 
 _AS_IT_IS = nullcontext()

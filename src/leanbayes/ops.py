@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from leanbayes.noise import as_dtype
+
 Gradients = tuple[Tensor | None, Tensor | None]
 
 
@@ -95,7 +97,7 @@ class LinearOp(ABC):
     def spread(self, factor: Tensor, x: Tensor, batch_dim: int = 0) -> Tensor:
         """View ``[rows or samples, features]`` so that it broadcasts with an input or output, in its dtype."""
         rows = expand_rows(factor, x.shape[batch_dim])
-        return self.add_feature_axis(rows, x.dim(), batch_dim).to(x.dtype)
+        return as_dtype(self.add_feature_axis(rows, x.dim(), batch_dim), x.dtype)
 
     def __init_subclass__(cls, **options: Any) -> None:
         # Gradients that were written for another map would be wrong without a word.
@@ -163,7 +165,7 @@ class LinearOp(ABC):
     def add_bias(self, y: Tensor, bias: Tensor, batch_dim: int = 0) -> Tensor:
         """Add a bias ``[out]``, or one per sample ``[S, out]``."""
         rows = bias.unsqueeze(0) if bias.dim() == 1 else expand_rows(bias, y.shape[batch_dim])
-        return y + self.add_feature_axis(rows, y.dim(), batch_dim).to(y.dtype)
+        return y + as_dtype(self.add_feature_axis(rows, y.dim(), batch_dim), y.dtype)
 
     def outer(self, shape: torch.Size, in_factor: Tensor | None, out_factor: Tensor | None) -> Tensor:
         """The factor that each weight entry meets: ``in_factor[..., i] * out_factor[..., o]``.

@@ -65,6 +65,16 @@ class RandomParameter(nn.Module):
         # Axes of that user's features, with how many there are.
         self.features: tuple[tuple[int, int], ...] = ()
 
+    # Every layer asks for it several times in a pass, and what a module registers takes torch long to find.
+    @property
+    def posterior(self) -> Posterior:
+        """The distribution."""
+        return self._modules["posterior"]  # pyright: ignore[reportReturnType]
+
+    @posterior.setter
+    def posterior(self, value: Posterior) -> None:
+        self._modules["posterior"] = value
+
     def rsample(self, n: int, spec: Sampling) -> Tensor:
         """Draw n weights ``[n, *shape]``."""
         drawn = self.draws(n, spec)
@@ -102,8 +112,8 @@ class RandomParameter(nn.Module):
         """Random signs ``[rows, features]`` for one axis of the weight, None where that axis must have none."""
         if axis in self.unsigned_axes:
             return None
-        like = first_parameter(self.posterior)
-        return self._once(f"{_SIGNS} {axis}", rows, spec, lambda: noise.signs((rows, features), like, spec))
+        shape, posterior = (rows, features), self.posterior
+        return self._once(f"{_SIGNS} {axis}", rows, spec, lambda: noise.signs(shape, first_parameter(posterior), spec))
 
     def factors_fit(self, op: LinearOp) -> bool:
         """Whether the factors are scales of the op's features.
@@ -256,7 +266,7 @@ class RandomParameter(nn.Module):
             return False
         frame.kept[kind, what] = None
         partners, posteriors = _team(frame.root, what, kind)
-        if len(partners) < 2 or not any([self._is_copy_of(each) for each in partners]):
+        if len(partners) < 2 or not any(self._is_copy_of(each) for each in partners):
             return False
         draws = self.posterior.draw_together(posteriors, what, key[2], spec)
         for partner, drawn in zip(partners, draws):
@@ -295,8 +305,7 @@ class RandomParameter(nn.Module):
         # What a checkpointed block computes must be the same in its second run, which has other others.
         if frame is None or frame.joined is None or frame.root is None or _top_saved_tensors_default_hooks(True):
             return None
-        device = self.device.type
-        place = (view, torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device))
+        place = (view, noise.autocast_dtype(first_parameter(self.posterior)))
         if (*place, self.identity) not in frame.joined:
             users, posteriors = self._users_alike(frame, view) if reverse_mode_alone() else ([], [])
             found = self.posterior.view_together(posteriors, view) if len(users) > 1 else ()
@@ -312,6 +321,8 @@ class RandomParameter(nn.Module):
 
     def _is_copy_of(self, other: RandomParameter) -> bool:
         """Whether this is another one or a replica of it, with the same tensors."""
+        if self is other:
+            return True
         return self.identity is other.identity and first_parameter(self.posterior) is first_parameter(other.posterior)
 
     def _pad(self, value: Tensor, row: Callable[[Tensor], Tensor] | None = None) -> Tensor:

@@ -18,7 +18,7 @@ from leanbayes.testing import PosteriorSuite, assert_close, assert_mean_close, a
 def divergence(posteriors, mixture):
     """The total of what posteriors offer."""
     terms = [term for posterior in posteriors for term in posterior.divergence_terms(None, mixture, None)]
-    return sum(add_up(terms), torch.zeros(()))
+    return sum(add_up(terms, []), torch.zeros(()))
 
 
 def random_factors(posterior):

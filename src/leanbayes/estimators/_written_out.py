@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from leanbayes.kernels._autograd import reverse_mode_alone
+from leanbayes.noise import as_dtype
 from leanbayes.ops import LinearOp
 
 
@@ -46,4 +47,4 @@ def with_shape(value: Tensor, shape: Sequence[int]) -> Tensor:
 
 def cast(value: Tensor | None, dtype: torch.dtype | None) -> Tensor | None:
     """A tensor in another dtype, where there are both."""
-    return value if value is None or dtype is None else value.to(dtype)
+    return value if value is None or dtype is None else as_dtype(value, dtype)

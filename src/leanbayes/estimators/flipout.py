@@ -47,11 +47,11 @@ def _by_hand(
 ) -> Tensor:
     """What keeps x and the signs."""
     low = noise.autocast_dtype(call.x)
-    x = call.x if low is None else call.x.to(low)
+    x = call.x if low is None else noise.as_dtype(call.x, low)
     values = (
         to_keep(call.op, x),
         cast(mean, low),
-        deviation.to(x.dtype),
+        noise.as_dtype(deviation, x.dtype),
         None if mean is None else cast(point, low),
         cast(bias_deviation, x.dtype),
     )

@@ -8,6 +8,7 @@ from torch import Tensor
 from leanbayes._estimator_registry import register_estimator
 from leanbayes._rows import join_rows, pick_samples
 from leanbayes.estimators._base import Call
+from leanbayes.noise import as_dtype
 from leanbayes.ops import LinearOp, rows_per_sample
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._joined import single
@@ -35,9 +36,9 @@ def apply_draws(op: LinearOp, x: Tensor, weights: Tensor, bias: Tensor | None, b
     n = weights.shape[0]
     if n == 1:
         return _apply_one(op, x, single(weights), bias if bias is None or bias.dim() == 1 else single(bias))
-    weights = weights if op.index_input else weights.to(x.dtype)
+    weights = weights if op.index_input else as_dtype(weights, x.dtype)
     if bias is not None:
-        bias = bias.to(weights.dtype)
+        bias = as_dtype(bias, weights.dtype)
     rows_per_sample(x.shape[batch_dim], n)
     if bias is not None and bias.dim() == 1:
         bias = bias.expand(n, -1)
@@ -45,8 +46,8 @@ def apply_draws(op: LinearOp, x: Tensor, weights: Tensor, bias: Tensor | None, b
 
 
 def _apply_one(op: LinearOp, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    weight = weight if op.index_input else weight.to(x.dtype)
-    return op(x, weight, None if bias is None else bias.to(weight.dtype))
+    weight = weight if op.index_input else as_dtype(weight, x.dtype)
+    return op(x, weight, None if bias is None else as_dtype(bias, weight.dtype))
 
 
 def _copies_are_better(call: Call) -> bool:

@@ -13,6 +13,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from leanbayes._sampling import Sampling, current_frame, layer_state, own_frame
 from leanbayes.nn._base import ConvertedLayer, Scope, as_trained
 from leanbayes.nn._replica import call_leaf
+from leanbayes.noise import as_dtype
 from leanbayes.ops import expand_rows
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._method import Method
@@ -109,9 +110,9 @@ class NormLayer(ConvertedLayer):
         if scale.dim() == axes and (shift is None or shift.dim() == axes):
             # One scale for all rows: the plain norm's own kernel, with parameters of the dtype that it knows.
             dtype = self.weight.dtype
-            values = {"weight": scale if scale.dtype is dtype else scale.to(dtype)}
+            values = {"weight": as_dtype(scale, dtype)}
             if shift is not None:
-                values["bias"] = shift if shift.dtype is dtype else shift.to(dtype)
+                values["bias"] = as_dtype(shift, dtype)
             return call_leaf(self.core, values, x)
         return self._by_rows(x, scale, shift, spec)
 

@@ -43,7 +43,6 @@ class Divergence(NamedTuple):
         prior: The bound prior.
         constant: Overrides `StudentT.constant`.
         share: Factor of the divergence.
-        part: What it is of a larger posterior whose parts are drawn each with those of other layers.
         stacked_axes: Axes of its parameters in front of those of the tensor, None for the posterior's own.
     """
 
@@ -51,7 +50,6 @@ class Divergence(NamedTuple):
     prior: Prior | None
     constant: bool | None = None
     share: float = 1.0
-    part: str = ""
     stacked_axes: int | None = None
 
     def value(self) -> Tensor:
@@ -60,15 +58,16 @@ class Divergence(NamedTuple):
         return divergence if self.share == 1 else divergence * self.share
 
     def join_key(self) -> tuple[Any, ...] | None:
-        """What terms have in common that can be computed as one; None where it is computed alone."""
+        """What terms have in common that can be computed as one; None where it is computed alone.
+
+        It stays the same for as long as a model consists of the same modules and none of them moves.
+        """
         kind = self.posterior.join_key()
         # A prior of tensors belongs to one weight.
         if kind is None or self.prior is None or isinstance(self.prior, nn.Module):
             return None
-        if self.posterior.is_measured_alone():
-            return None
         closed_form = find_kl(type(self.posterior), type(self.prior)) is not None
-        return (*kind, self.prior, self.constant, self.share, self.part) if closed_form else None
+        return (*kind, self.prior, self.constant, self.share) if closed_form else None
 
 
 def register_kl(q: type, p: type) -> Callable[[KLFunction], KLFunction]:

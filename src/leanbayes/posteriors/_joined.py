@@ -197,15 +197,14 @@ class SideBySide(torch.autograd.Function):
     def forward(ctx: Any, where: Places, *tensors: Tensor) -> Tensor:
         """See the class."""
         ctx.where = where
-        parts = list(tensors)
-        for number in where.shaped:
-            parts[number] = _flat(where[number], parts[number])
-        return torch.cat(parts, -1)
+        return _in_memory_order(where, tensors)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """See the class."""
-        return None, *Apart.apply(ctx.where, True, grad)  # pyright: ignore[reportGeneralTypeIssues]
+        if torch.is_grad_enabled():
+            return None, *Apart.apply(ctx.where, True, grad)  # pyright: ignore[reportGeneralTypeIssues]
+        return None, *_parts(ctx.where, True, grad)  # as a function of autograd it would take twice as long
 
 
 class Apart(torch.autograd.Function):
@@ -216,16 +215,7 @@ class Apart(torch.autograd.Function):
         """See the class."""
         ctx.set_materialize_grads(False)
         ctx.where, ctx.shape = where, whole.shape
-        if own and whole.dim() > 1:
-            # Slices of longer rows: what becomes the gradient of a parameter would be copied one by one.
-            return _copied(where, whole)
-        whole = whole.contiguous()
-        rows, steps = whole.shape[:-1], whole.stride()[:-1]
-        parts = list(whole.split(where.sizes, -1))
-        for number in where.shaped:
-            place = where[number]
-            parts[number] = parts[number].as_strided((*rows, *place.shape), (*steps, *place.stride))
-        return tuple(parts)
+        return _parts(where, own, whole)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -235,14 +225,38 @@ class Apart(torch.autograd.Function):
             return None, None, None
         rows = ctx.shape[:-1]
         whole = [like.new_zeros(*rows, *at.shape) if g is None else g for at, g in zip(ctx.where, grads)]
-        return None, None, SideBySide.apply(ctx.where, *whole)
+        if torch.is_grad_enabled():
+            return None, None, SideBySide.apply(ctx.where, *whole)
+        return None, None, _in_memory_order(ctx.where, whole)
+
+
+def _in_memory_order(where: Places, tensors: Sequence[Tensor]) -> Tensor:
+    """What `SideBySide` gives."""
+    parts = list(tensors)
+    for number in where.shaped:
+        parts[number] = _flat(where[number], parts[number])
+    return torch.cat(parts, -1)
+
+
+def _parts(where: Places, own: bool, whole: Tensor) -> tuple[Tensor, ...]:
+    """What `Apart` gives."""
+    if own and whole.dim() > 1:
+        # Slices of longer rows: what becomes the gradient of a parameter would be copied one by one.
+        return _copied(where, whole)
+    whole = whole.contiguous()
+    rows, steps = whole.shape[:-1], whole.stride()[:-1]
+    parts = list(whole.split_with_sizes(where.sizes, -1))
+    for number in where.shaped:
+        place = where[number]
+        parts[number] = parts[number].as_strided((*rows, *place.shape), (*steps, *place.stride))
+    return tuple(parts)
 
 
 def _copied(where: Places, whole: Tensor) -> tuple[Tensor, ...]:
     """Rows ``[rows, all elements]`` as tensors ``[rows, *shape]``, one after the other in memory."""
     rows = whole.shape[0]
     room = torch.empty(whole.numel(), dtype=whole.dtype, device=whole.device)
-    flat = [part.view(rows, -1) for part in room.split([rows * size for size in where.sizes])]
+    flat = [part.view(rows, -1) for part in room.split_with_sizes([rows * size for size in where.sizes])]
     torch.split_with_sizes_copy(whole, where.sizes, -1, out=flat)
     for number in where.shaped:
         place = where[number]
@@ -272,7 +286,7 @@ def _joined(where: Places, tensors: Sequence[Tensor]) -> Tensor:
 def _apart(where: Places, whole: Tensor) -> list[Tensor]:
     """`Apart`, likewise."""
     kept = whole.dim() - 1
-    found = list(whole.split(where.sizes, -1))
+    found = list(whole.split_with_sizes(where.sizes, -1))
     for number in where.shaped:
         order = _order(where[number])
         stored = found[number].unflatten(-1, [where[number].shape[axis] for axis in order])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -40,7 +40,7 @@ class Block(NamedTuple):
         return v.view(*self.rest, -1).permute(*self.order, len(self.order)).reshape(v.shape)
 
 
-def tied_scales(log_u: Tensor, log_v: Tensor, blocks: Sequence[Block]) -> Tensor:
+def tied_scales(log_u: Tensor, log_v: Tensor, blocks: tuple[Block, ...]) -> Tensor:
     """The elements of ``exp(log_u) @ exp(log_v).T`` of every block, one after the other.
 
     Args:
@@ -76,12 +76,14 @@ class _TiedScales(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, log_u: Tensor, log_v: Tensor, blocks: Sequence[Block]) -> Tensor:
+    def forward(ctx: Any, log_u: Tensor, log_v: Tensor, blocks: tuple[Block, ...]) -> Tensor:
         """See the class."""
-        ctx.inputs, ctx.blocks = (log_u, log_v), blocks
-        found = log_u.new_empty(sum(block.rows * block.columns for block in blocks))
-        for u, v, part in _matrices(log_u.exp(), _in_memory_order(log_v.exp(), blocks), found, blocks):
-            torch.mm(u, v.mT, out=part)
+        u, v = log_u.exp(), _in_memory_order(log_v.exp(), blocks)
+        found = u.new_empty(sum(_sizes(blocks).whole))
+        factors = _factors(u, v, blocks)
+        for one_u, one_v, part in zip(*factors, _matrices(found, blocks)):
+            torch.mm(one_u, one_v.mT, out=part)
+        ctx.inputs, ctx.blocks, ctx.both, ctx.factors = (log_u, log_v), blocks, (u, v), factors
         return found
 
     @staticmethod
@@ -93,46 +95,63 @@ class _TiedScales(torch.autograd.Function):
                 scales = _by_autograd(log_u, log_v, ctx.blocks)
                 by_u, by_v = torch.autograd.grad(scales, (log_u, log_v), grad, create_graph=True)
                 return by_u, by_v, None
-            u, v = log_u.exp(), _in_memory_order(log_v.exp(), ctx.blocks)
+            u, v = ctx.both
             by_u, by_v = torch.empty_like(u), torch.empty_like(v)
-            parts = _matrices(u, v, grad.contiguous(), ctx.blocks)
-            results = _matrices(by_u, by_v, grad, ctx.blocks)
-            for (one_u, one_v, part), (to_u, to_v, _) in zip(parts, results):
+            parts = _matrices(grad.contiguous(), ctx.blocks)
+            results = _factors(by_u, by_v, ctx.blocks)
+            for one_u, one_v, part, to_u, to_v in zip(*ctx.factors, parts, *results):
                 torch.mm(part, one_v, out=to_u)
                 torch.mm(part.mT, one_u, out=to_v)
         return by_u.mul_(u), _in_own_order(by_v.mul_(v), ctx.blocks), None
 
 
-def _matrices(u: Tensor, v: Tensor, whole: Tensor, blocks: Sequence[Block]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Views of each block: its u ``[rows, rank]``, v ``[columns, rank]`` and ``[rows, columns]`` of the whole."""
-    at_u, at_v, at = u.storage_offset(), v.storage_offset(), whole.storage_offset()
-    for block in blocks:
-        rows, columns, rank = block.rows, block.columns, block.rank
-        yield (
-            u.as_strided((rows, rank), (rank, 1), at_u),
-            v.as_strided((columns, rank), (rank, 1), at_v),
-            whole.as_strided((rows, columns), (columns, 1), at),
-        )
-        at_u, at_v, at = at_u + rows * rank, at_v + columns * rank, at + rows * columns
+class _Sizes(NamedTuple):
+    """Elements of u, of v and of the matrix of each block."""
+
+    u: list[int]
+    v: list[int]
+    whole: list[int]
 
 
-def _in_memory_order(v: Tensor, blocks: Sequence[Block]) -> Tensor:
+@functools.lru_cache(maxsize=16)
+def _sizes(blocks: tuple[Block, ...]) -> _Sizes:
+    found = [(block.rows * block.rank, block.columns * block.rank, block.rows * block.columns) for block in blocks]
+    return _Sizes(*(list(sizes) for sizes in zip(*found)))
+
+
+def _factors(u: Tensor, v: Tensor, blocks: tuple[Block, ...]) -> tuple[list[Tensor], list[Tensor]]:
+    """Views of each block's u ``[rows, rank]`` and of its v ``[columns, rank]``."""
+    sizes = _sizes(blocks)
+    all_u, all_v = u.split_with_sizes(sizes.u), v.split_with_sizes(sizes.v)
+    return (
+        [part.view(-1, block.rank) for part, block in zip(all_u, blocks)],
+        [part.view(-1, block.rank) for part, block in zip(all_v, blocks)],
+    )
+
+
+def _matrices(whole: Tensor, blocks: tuple[Block, ...]) -> list[Tensor]:
+    """Views ``[rows, columns]`` of each block."""
+    parts = whole.split_with_sizes(_sizes(blocks).whole)
+    return [part.view(block.rows, -1) for part, block in zip(parts, blocks)]
+
+
+def _in_memory_order(v: Tensor, blocks: tuple[Block, ...]) -> Tensor:
     """All v with the columns of each block as they lie in memory."""
     if all(block.order is None for block in blocks):
         return v
     return v.index_select(0, _order(blocks, v.device))
 
 
-def _in_own_order(v: Tensor, blocks: Sequence[Block]) -> Tensor:
+def _in_own_order(v: Tensor, blocks: tuple[Block, ...]) -> Tensor:
     """What `_in_memory_order` has put into another order, back in its own."""
     if all(block.order is None for block in blocks):
         return v
     return torch.empty_like(v).index_copy_(0, _order(blocks, v.device), v)
 
 
-def _order(blocks: Sequence[Block], device: torch.device) -> Tensor:
+def _order(blocks: tuple[Block, ...], device: torch.device) -> Tensor:
     """`_make_order`, made once, as copying it to a device would stop its queue; not kept where it may be no numbers."""
-    return (_make_order.__wrapped__ if traced() else _make_order)(tuple(blocks), device)
+    return (_make_order.__wrapped__ if traced() else _make_order)(blocks, device)
 
 
 @functools.lru_cache(maxsize=16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -117,9 +118,8 @@ class KTiedPosterior(GaussianPosterior):
         return {"blocks": tuple(part._block() for part in parts)}
 
     def _block(self) -> Block:
-        rows, *rest = self.loc.shape
-        order = tuple(axis - 1 for axis in memory_order(self.loc)[1:])
-        return Block(rows, tuple(rest), self.log_u.shape[1], order if order != tuple(range(len(rest))) else None)
+        loc = self.loc
+        return _block(loc.shape, None if loc.is_contiguous() else loc.stride(), self.log_u.shape[1])
 
     def fused_draws(self, keys: Tensor, with_loc: bool, dtype: torch.dtype) -> Tensor:
         """See `GaussianPosterior`."""
@@ -136,6 +136,14 @@ class KTiedPosterior(GaussianPosterior):
         """See `Posterior`."""
         self.log_u.fill_(SILENT)
         self.log_v.fill_(SILENT)
+
+
+@functools.lru_cache(maxsize=256)
+def _block(shape: torch.Size, stride: tuple[int, ...] | None, rank: int) -> Block:
+    """The block of a weight with output features in front, in memory too; no stride is that of a contiguous one."""
+    rows, *rest = shape
+    order = None if stride is None else tuple(sorted(range(len(rest)), key=lambda axis: -stride[axis + 1]))
+    return Block(rows, tuple(rest), rank, order if order != tuple(range(len(rest))) else None)
 
 
 def _product(u: Tensor, v: Tensor) -> Tensor:

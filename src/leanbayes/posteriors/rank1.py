@@ -19,7 +19,7 @@ from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Dirac, Factors, Posterior
 from leanbayes.posteriors._divergence import Divergence, JointTerm, why_infinite
 from leanbayes.posteriors._factors import CauchyPosterior, HalfCauchyPosterior, LogNormalPosterior
-from leanbayes.posteriors._joined import joined_for
+from leanbayes.posteriors._joined import Team, fact, joined_for
 from leanbayes.posteriors._method import Method, check_prior
 from leanbayes.posteriors.component_points import ComponentPoints
 from leanbayes.posteriors.mean_field import MeanFieldPosterior
@@ -124,14 +124,14 @@ class Rank1Posterior(Posterior):
     def draw_together(cls, parts: list[Any], what: str, n: int, spec: Sampling) -> list[Any]:
         """See `Posterior`."""
         index = parts[0]._index_of_rows(n, spec)
-        positions = [part.op.positions() for part in parts]
-        outputs = _rows_of_all([part.output for part in parts], positions, index, spec)
-        inputs = _rows_of_all([part.input for part in parts], positions, index, spec)
-        limited = [part._limited(s, r) for part, r, s in zip(parts, outputs, inputs)]
-        return [
-            Factors(part.weight, in_scale=s, out_scale=r, additive=part.additive)
-            for part, (s, r) in zip(parts, limited)
-        ]
+        drawn: dict[Posterior, Tensor] = {}
+        for factors, positions in fact(parts, "factors", lambda: _factors_alike(parts)):
+            drawn |= zip(factors, _rows_of_all(factors, positions, index, spec))
+        found = []
+        for part in parts:
+            s, r = part._limited(drawn[part.input], drawn[part.output])
+            found.append(Factors(part.weight, in_scale=s, out_scale=r, additive=part.additive))
+        return found
 
     def mean(self, component: int | None = None) -> Tensor:
         """See `Posterior`."""
@@ -176,18 +176,33 @@ class Rank1Posterior(Posterior):
 
     def divergence_terms(self, prior: Any, mixture: str, constant: bool | None) -> list[Any]:
         """See `Posterior`: the mean or sum of the components' divergences, or what a joint mixture needs."""
-        pairs = (("output", self.output, self.output_prior), ("input", self.input, self.input_prior))
-        random = [(part, q, p) for part, q, p in pairs if p is not None]  # points count 0
+        random = [(q, p) for q, p in self.pairs() if p is not None]  # points count 0
         if mixture == "joint":
-            return [self._joint_term(q, p) for _, q, p in random]
+            return [self._joint_term(q, p) for q, p in random]
         share = 1 if mixture == "sum" else 1 / self.components
-        return [Divergence(q, p, constant, share, part, stacked_axes=1) for part, q, p in random]
+        return [Divergence(q, p, constant, share, stacked_axes=1) for q, p in random]
+
+    def pairs(self) -> tuple[tuple[Any, Prior | None], tuple[Any, Prior | None]]:
+        """The distributions of r and s, each with its bound prior."""
+        return (self.output, self.output_prior), (self.input, self.input_prior)
 
     def _joint_term(self, q: Any, p: Prior) -> JointTerm:
         """One draw from each component, under each component and under the prior."""
         index = torch.arange(self.components, device=self.weight.device)
         z = q.rsample_rows(index, current_sampling().source(self.components))  # [K, d], row k from component k
         return JointTerm(self.group, q.log_prob(z.unsqueeze(1)).sum(-1), p.log_prob(z).sum(-1))
+
+
+def _factors_alike(parts: list[Rank1Posterior]) -> list[tuple[list[Any], list[int]]]:
+    """Factors of several posteriors that are drawn as one, and measured as one, with the positions of their ops."""
+    kinds: dict[Any, tuple[list[Any], list[int]]] = {}
+    for part in parts:
+        for factor, prior in part.pairs():
+            key = (factor.join_key(), None if isinstance(prior, nn.Module) else prior)
+            factors, positions = kinds.setdefault(key, (Team([]), []))
+            factors.append(factor)
+            positions.append(part.op.positions())
+    return list(kinds.values())
 
 
 def _rows_of_all(parts: list[Any], positions: list[int], index: Tensor, spec: Sampling) -> list[Tensor]:
