@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -39,12 +40,28 @@ def compiled(module: Any, backend: str | None = None, *, recorded: bool = False)
         backend: Name of a backend of `torch.compile`, None for torch's own compiler.
         recorded: Whether calls are recorded as CUDA graphs; what one call returns is then gone after the next.
     """
-    if backend is not None and backend != "inductor":
-        return torch.compile(module, backend=backend)
-    result = torch.compile(module, backend=_Inductor(recorded), dynamic=False)
+    options: dict[str, Any] = {"backend": backend}
+    if backend is None or backend == "inductor":
+        options = {"backend": _Inductor(recorded), "dynamic": False}
+    result = torch.compile(module, **options)
+    result.forward = torch.compile(_own_code(module), **options)
     if recorded:
         result.__dict__["_leanbayes_recorded"] = True
     return result
+
+
+def _own_code(module: nn.Module) -> Callable[..., Any]:
+    """A function that calls a module and shares its code with no other.
+
+    Torch compiles the same code for at most eight modules, and the forward of all objectives is the same code: the
+    ninth network trained in a process would run uncompiled.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return module(*args, **kwargs)
+
+    call.__code__ = call.__code__.replace()  # a copy
+    return call
 
 
 def is_compile_error(error: BaseException) -> bool:
