@@ -380,7 +380,7 @@ def test_checkpoints_that_do_not_fit(tmp_path):
     with pytest.raises(OutputError, match="belongs to another model"):
         fit(network(lb.MeanField()), data(), config(), out=tmp_path, resume=True)
     # The weights of a plain network load into a converted one, and into every member of an ensemble.
-    with pytest.raises(OutputError, match="is of another model"):
+    with pytest.raises(OutputError, match="belongs to another model"):
         fit(network(lb.DeepEnsemble(members=2)), data(), config(), out=tmp_path, resume=True)
     torch.save({"format": 99}, tmp_path / "last.pt")
     with pytest.raises(OutputError, match="not a checkpoint that this version can read"):
