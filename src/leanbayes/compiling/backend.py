@@ -43,7 +43,7 @@ def compiled(module: Any, backend: str | None = None, *, recorded: bool = False)
     options: dict[str, Any] = {"backend": backend}
     if backend is None or backend == "inductor":
         options = {"backend": _Inductor(recorded), "dynamic": False}
-    result = torch.compile(module, **options)
+    result: Any = torch.compile(module, **options)
     result.forward = torch.compile(_own_code(module), **options)
     if recorded:
         result.__dict__["_leanbayes_recorded"] = True
