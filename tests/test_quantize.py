@@ -18,6 +18,7 @@ METHODS = [
     lb.BatchEnsemble(random_sign=0.5),
     lb.EMP(),
     lb.ECMP(),
+    lb.Patch(assign="layer"),
 ]
 each_method = pytest.mark.parametrize("method", METHODS, ids=lambda m: f"{type(m).__name__}-{METHODS.index(m)}")
 
@@ -149,7 +150,7 @@ def test_means_gradients_and_points():
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        (lb.MeanField(), r"supports Rank1, BatchEnsemble, EMP, ECMP, but 0 has MeanField"),
+        (lb.MeanField(), r"supports Rank1, BatchEnsemble, EMP, ECMP, Patch, but 0 has MeanField"),
         ({"0": lb.Rank1(), "5": lb.KTied()}, "5 has KTied"),
         (lb.DeepEnsemble(members=2, of=lb.Rank1()), "the model has DeepEnsemble"),
     ],

@@ -593,6 +593,14 @@ def test_a_damaged_or_foreign_file_is_refused(damage, tmp_path):
         assert same_photograph(before, photograph(model))
 
 
+def test_a_damaged_file_is_no_pickle_whatever_the_length_of_its_header(tmp_path):
+    path = tmp_path / "model.safetensors"
+    for size in range(8, 264, 8):  # the first byte of a pickle is 128
+        path.write_bytes(size.to_bytes(8, "little") + b"{" + b" " * 20)
+        with pytest.raises(ValueError, match="is truncated or damaged"):
+            load(path, SmallNet())
+
+
 def test_missing_files_and_folders(tmp_path):
     model = SmallNet()
     with pytest.raises(FileNotFoundError, match="there is no file .*nothing"):

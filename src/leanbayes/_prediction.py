@@ -50,7 +50,7 @@ class Statistics:
                 "aleatoric": 0.5 * (log_var.double() + math.log(2 * math.pi * math.e)),
             }
         if isinstance(likelihood, Bernoulli):
-            probs = outputs.double().sigmoid()
+            probs = likelihood.log_odds(outputs.double()).sigmoid()
             return {"first": probs, "second": probs.square(), "aleatoric": _binary_entropy(probs)}
         # Without a likelihood, [S, B, C] may be scores; which of more axes are classes would be a guess.
         if outputs.dim() < 3 or (likelihood is None and outputs.dim() > 3):

@@ -14,10 +14,10 @@ from leanbayes.convert.conversions import find_conversions, join
 from leanbayes.nn._base import carry_hooks
 from leanbayes.nn.layer import BayesianLayer
 from leanbayes.ops import Conv, Dense, op_for
-from leanbayes.posteriors.patch_methods import ECMP, EMP
+from leanbayes.posteriors.patch_methods import ECMP, EMP, Patch
 from leanbayes.posteriors.rank1 import BatchEnsemble, Rank1, Rank1Posterior
 
-_SERVED = (Rank1, BatchEnsemble, EMP, ECMP)
+_SERVED = (Rank1, BatchEnsemble, EMP, ECMP, Patch)
 # Subclasses may use their weight in ways of their own.
 _PLAIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 

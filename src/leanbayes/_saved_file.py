@@ -146,13 +146,15 @@ def open_saved(path: PathLike) -> Iterator[SavedFile]:
 def _why_unreadable(path: PathLike, error: Exception) -> str:
     with open(path, "rb") as file:
         start = file.read(9)
-    if start.startswith((b"PK\x03\x04", b"\x80")):
+    # A safetensors file starts with the length of its JSON header in eight bytes; in one of 32 files, the first byte of
+    # the length is that of a pickle.
+    safetensors = len(start) == 9 and start.endswith(b"{")
+    if start.startswith((b"PK\x03\x04", b"\x80")) and not safetensors:
         return (
             f"{path} is a pickle, as torch.save writes it, and no safetensors file; read it with "
             "torch.load(weights_only=True) and give its state dict to load_state_dict"
         )
-    # A safetensors file starts with the length of its JSON header in eight bytes.
-    if len(start) < 9 or start.endswith(b"{"):
+    if len(start) < 9 or safetensors:
         return f"{path} is truncated or damaged and cannot be read ({error})"
     return f"{path} is no safetensors file"
 

@@ -50,7 +50,33 @@ def test_a_prediction_is_taken_as_it_is():
     assert fit_temperature(prediction, labels) == fit_temperature(3 * scores, labels)
 
 
+def test_pixels_and_tokens_count_one_by_one():
+    scores, labels = calibrated(300)
+    expected = fit_temperature(3 * scores[:200], labels[:200])
+    labels[200:] = -100  # do not count
+    pixels = (3 * scores).view(3, 10, 10, 4).movedim(-1, 1)
+    prediction = lb.Prediction(pixels[None], lb.Categorical(class_dim=1))
+    assert fit_temperature(prediction, labels.view(3, 10, 10)) == pytest.approx(expected)
+
+
+def test_one_output_for_yes_or_no():
+    scores, labels = calibrated(400, classes=2)
+    odds = 3 * (scores[:, 1:] - scores[:, :1])
+    temperature = fit_temperature(lb.Prediction(odds[None], lb.Bernoulli()), labels[:, None].float())
+    assert temperature == pytest.approx(fit_temperature(3 * scores, labels))
+    soft = lb.Prediction(odds[None], lb.Bernoulli(temperature=temperature))
+    torch.testing.assert_close(soft.probs, (odds.double() / temperature).sigmoid().float(), check_dtype=False)
+    expected = torch.distributions.Bernoulli(logits=odds / temperature).log_prob(labels[:, None].float())
+    torch.testing.assert_close(soft.log_prob(labels[:, None].float()), expected[:, 0], check_dtype=False)
+
+
 def test_what_does_not_fit_is_said():
+    with pytest.raises(ValueError, match="for classes, but this prediction has a Gaussian"):
+        fit_temperature(lb.Prediction(torch.randn(1, 4, 3), lb.Gaussian(1.0)), torch.randn(4, 3))
+    with pytest.raises(ValueError, match="no label"):
+        fit_temperature(torch.randn(4, 3), torch.full((4,), -100))
+    with pytest.raises(ValueError, match="temperature"):
+        lb.Bernoulli(temperature=-1)
     with pytest.raises(ValueError, match="scores \\[S, B, C\\]"):
         fit_temperature(torch.randn(4, 3), torch.zeros(5, dtype=torch.long))
     with pytest.raises(ValueError, match="temperature"):

@@ -46,6 +46,42 @@ def test_standard_deviations_are_the_product_matrix_of_output_features_by_the_re
     torch.testing.assert_close(matrix, product)
 
 
+class TestKTiedOnPositions(PosteriorSuite):
+    def make_posterior(self):
+        torch.manual_seed(1)
+        return KTiedPosterior(torch.randn(2, 3, 2, 2), 2, 0.3, out_axis=(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("module", "flatten", "equation", "rows", "columns"),
+    [
+        (nn.Conv2d(3, 6, (2, 4)), "output", "ok,ihwk->oihw", (6,), (3, 2, 4)),
+        (nn.Conv2d(3, 6, (2, 4)), "input", "ik,ohwk->oihw", (3,), (6, 2, 4)),
+        (nn.Conv2d(3, 6, (2, 4)), "positions", "hwk,oik->oihw", (2, 4), (6, 3)),
+        (nn.ConvTranspose1d(4, 6, 5), "input", "ik,ohk->ioh", (4,), (6, 5)),
+        (nn.ConvTranspose1d(4, 6, 5), "positions", "hk,iok->ioh", (5,), (4, 6)),
+        (nn.Linear(5, 4), "input", "ik,ok->oi", (5,), (4,)),
+        (nn.Linear(5, 4), "positions", "ok,ik->oi", (4,), (5,)),
+    ],
+)
+def test_rows_of_the_matrix_can_be_chosen(module, flatten, equation, rows, columns):
+    model = lb.bayesianize(nn.Sequential(module), lb.KTied(rank=2, flatten=flatten))
+    posterior = model[0].weight.posterior
+    u, v = posterior.log_u.exp().view(*rows, 2), posterior.log_v.exp().view(*columns, 2)
+    std = torch.einsum(equation, u, v)
+    torch.testing.assert_close(posterior.std(), std)
+    exact = (std.square() + posterior.loc.square()) / (2 * 0.3**2) - (std / 0.3).log() - 0.5
+    torch.testing.assert_close(lb.kl(model), exact.sum())
+
+
+def test_kernels_without_positions_take_output_features_as_rows():
+    model = nn.Sequential(nn.Conv2d(3, 6, 3), nn.Conv2d(6, 8, 1), nn.Flatten(), nn.Linear(8, 4))
+    model = lb.bayesianize(model, lb.KTied(rank=2, flatten="positions"))
+    assert model[0].weight.posterior.log_u.shape == (9, 2) and model[3].weight.posterior.log_u.shape == (4, 2)
+    assert isinstance(model[1].weight.posterior, MeanFieldPosterior)
+    assert "smaller side of 1" in str(lb.summary(model))
+
+
 @pytest.mark.parametrize("rank", [1, 2, 5])
 def test_starts_around_the_given_standard_deviation_at_every_rank(rank):
     torch.manual_seed(0)

@@ -82,6 +82,70 @@ def test_a_model_for_predictions_is_compiled_or_left():
     assert lb.capture(model)._orig_mod is model
 
 
+def refuse(self, graph_module, inputs):
+    raise RuntimeError("no kernel for this")
+
+
+@pytest.fixture
+def no_compiler(monkeypatch):
+    monkeypatch.setattr("leanbayes.compiling.backend._Inductor.__call__", refuse)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def test_a_model_that_cannot_be_compiled_predicts_uncompiled(no_compiler, caplog):
+    model, x, _ = parts()
+    found = lb.predict(lb.capture(model), x, samples=4, seed=0)
+    torch.testing.assert_close(found.outputs, lb.predict(model, x, samples=4, seed=0).outputs)
+    said = [record.getMessage() for record in caplog.records if record.name == "leanbayes"]
+    assert said == ["this model cannot be compiled, and runs uncompiled: no kernel for this"]
+
+
+def test_why_a_step_is_not_compiled_is_the_compilers_own_reason(no_compiler):
+    model, x, y = parts()
+    elbo = lb.ELBO(model, 100)
+    step = lb.capture(elbo, torch.optim.SGD(elbo.parameters(), 0.1))
+    step(x, y)
+    assert step.how == "eager" and step.why == "this step cannot be compiled, and runs without: no kernel for this"
+
+
+def written_by_the_compiler(error):
+    """A function in the place of what inductor writes, which fails when it runs."""
+    names = {"__name__": "torch._inductor.output_code", "error": error}
+    exec("def run(*args, **kwargs):\n    raise error", names)
+    return names["run"]
+
+
+def test_code_of_the_compiler_that_fails_is_left_for_the_models_own():
+    model, x, y = parts()
+    elbo = lb.ELBO(model, 100)
+    step = lb.capture(elbo, torch.optim.SGD(elbo.parameters(), 0.1))
+    step._module = written_by_the_compiler(TypeError("expected Tensor()"))
+    assert step(x, y).loss.isfinite() and step.how == "eager"
+    assert step.why == "this step cannot be compiled, and runs without: expected Tensor()"
+    step._module, step._compiled = written_by_the_compiler(torch.OutOfMemoryError("full")), True
+    with pytest.raises(torch.OutOfMemoryError):
+        step(x, y)
+
+
+@pytest.mark.inductor
+def test_a_step_of_a_recurrent_network_runs():
+    model = lb.bayesianize(nn.LSTM(4, 8, batch_first=True), lb.MeanField())
+
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.output = model, nn.Linear(8, 3)
+
+        def forward(self, x):
+            return self.output(self.layer(x)[0][:, -1])
+
+    elbo = lb.ELBO(Last(), 100)
+    step = lb.capture(elbo, torch.optim.SGD(elbo.parameters(), 0.1))
+    assert step(torch.randn(6, 5, 4), torch.randint(3, (6,))).loss.isfinite()
+
+
 class Recording:
     """What GraphedStep does to learning rates, without a GPU: numbers at first, tensors from the recording on."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from leanbayes._prediction import Prediction
-from leanbayes.objectives.likelihoods import check_labels
+from leanbayes.objectives.likelihoods import Bernoulli, Categorical, Likelihood
 
 # Temperatures between which the best one is looked for, and how finely.
 _LOWEST, _HIGHEST = 0.05, 20.0
@@ -22,11 +23,13 @@ def fit_temperature(outputs: Tensor | Prediction, labels: Tensor) -> float:
     """The temperature T that gives held-out labels the highest probability (Guo et al. 2017).
 
     For a model with S samples it is that of the average: ``mean_s softmax(outputs_s / T)``. Fit it on data that the
-    model was not trained on, and predict with ``likelihood=lb.Categorical(temperature=T)``.
+    model was not trained on, and predict with ``likelihood=lb.Categorical(temperature=T)``. With one label for every
+    pixel or token, all of them count alike. A prediction that was made with `Bernoulli` is fitted for
+    ``lb.Bernoulli(temperature=T)``.
 
     Args:
         outputs: Class scores ``[S, B, C]`` or ``[B, C]``, or a `Prediction` that has kept its outputs.
-        labels: Classes ``[B]``.
+        labels: Classes ``[B]``, or the targets ``[B, ...]`` of the prediction's likelihood.
 
     Returns:
         T, from 0.05 to 20.
@@ -37,25 +40,33 @@ def fit_temperature(outputs: Tensor | Prediction, labels: Tensor) -> float:
         >>> round(fit_temperature(scores, torch.tensor([0, 0, 1, 1])), 2)  # sure, and wrong in one of four
         3.64
     """
+    likelihood: Likelihood = Categorical()
     if isinstance(outputs, Prediction):
         if outputs.outputs is None:
             raise ValueError("the prediction did not keep its outputs; predict with keep='outputs'")
-        outputs = outputs.outputs
-    if outputs.dim() == 2:
-        outputs = outputs.unsqueeze(0)
-    if outputs.dim() != 3 or labels.shape != outputs.shape[1:2] or not len(labels):
-        raise ValueError(
-            f"fit_temperature takes scores [S, B, C] or [B, C] and labels [B], not {tuple(outputs.shape)} and "
-            f"{tuple(labels.shape)}"
-        )
-    labels = labels.to(outputs.device).long()
-    check_labels(labels, outputs.shape[-1])
-    scores = outputs.double()
+        likelihood, outputs = outputs.likelihood or likelihood, outputs.outputs
+        if not isinstance(likelihood, Categorical | Bernoulli):
+            raise ValueError(f"a temperature is for classes, but this prediction has a {type(likelihood).__name__}")
+    else:
+        outputs = outputs.unsqueeze(0) if outputs.dim() == 2 else outputs
+        if outputs.dim() != 3 or labels.shape != outputs.shape[1:2]:
+            raise ValueError(
+                f"fit_temperature takes scores [S, B, C] or [B, C] and labels [B], not {tuple(outputs.shape)} and "
+                f"{tuple(labels.shape)}; for outputs of another shape, pass the Prediction"
+            )
+    labels, scores = labels.to(outputs.device), outputs.double()
+    likelihood.check(scores, labels)
+    counts = torch.ones_like(labels, dtype=torch.bool)
+    if isinstance(likelihood, Categorical) and not labels.is_floating_point():
+        counts = labels != likelihood.ignore_index
+    if not counts.any():
+        raise ValueError("there is no label to fit a temperature to")
 
     def loss(log_temperature: float) -> float:
-        log_probs = (scores / math.exp(log_temperature)).log_softmax(-1)
-        chosen = log_probs.gather(-1, labels.expand(len(scores), -1).unsqueeze(-1)).squeeze(-1)  # [S, B]
-        return float(-(chosen.logsumexp(0) - math.log(len(scores))).mean())
+        tempered = copy.copy(likelihood)
+        tempered.temperature = math.exp(log_temperature)
+        each = tempered.elementwise(scores, labels)  # [S, B, ...]; 0 where a label does not count
+        return float(-(each.logsumexp(0) - math.log(len(each))).sum())
 
     return math.exp(_minimum(loss, math.log(_LOWEST), math.log(_HIGHEST)))
 

@@ -90,6 +90,10 @@ def _precise(outputs: Tensor) -> Tensor:
     return outputs.to(torch.promote_types(outputs.dtype, torch.float32))
 
 
+def _tempered(scores: Tensor, temperature: float) -> Tensor:
+    return scores if temperature == 1 else _precise(scores) / temperature
+
+
 def check_labels(labels: Tensor, classes: int) -> None:
     """Raises unless labels count classes from 0."""
     low, high = (int(labels.min()), int(labels.max())) if labels.numel() else (0, 0)
@@ -150,10 +154,7 @@ class Categorical(Likelihood):
         Raises:
             ValueError: If the axis of the classes is ambiguous.
         """
-        return self._tempered(outputs.movedim(self._class_axis(outputs.shape, targets), -1))
-
-    def _tempered(self, scores: Tensor) -> Tensor:
-        return scores if self.temperature == 1 else _precise(scores) / self.temperature
+        return _tempered(outputs.movedim(self._class_axis(outputs.shape, targets), -1), self.temperature)
 
     def _class_axis(self, shape: torch.Size, targets: Tensor | None) -> int:
         """Axis of the classes in outputs ``[S, B, ...]`` of a shape."""
@@ -232,7 +233,7 @@ class Categorical(Likelihood):
 
     def _score(self, outputs: Tensor, targets: Tensor, smoothing: float) -> Tensor:
         axis = self._class_axis(outputs.shape, targets)
-        aligned = self._tempered(outputs.movedim(axis, -1))
+        aligned = _tempered(outputs.movedim(axis, -1), self.temperature)
         if self._soft(outputs.shape, targets):
             log_probs = _precise(aligned).log_softmax(-1)
             wanted = targets.movedim(axis - 1, -1).to(log_probs.dtype)
@@ -248,7 +249,21 @@ class Categorical(Likelihood):
 
 
 class Bernoulli(Likelihood):
-    """A yes or no for every output, through a logistic function."""
+    """A yes or no for every output, through a logistic function.
+
+    Args:
+        temperature: Divides the outputs before the logistic function; above 1, it makes probabilities less confident,
+            see `fit_temperature`.
+    """
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        super().__init__()
+        check_positive(self, temperature=temperature)
+        self.temperature = temperature
+
+    def log_odds(self, outputs: Tensor) -> Tensor:
+        """Those of every yes: their logistic function gives the probabilities."""
+        return _tempered(outputs, self.temperature)
 
     def _aligned(self, outputs: Tensor, targets: Tensor) -> Tensor:
         # Networks with one output unit give [B, 1]; targets are usually [B].
@@ -266,7 +281,7 @@ class Bernoulli(Likelihood):
 
     def elementwise(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `Likelihood`."""
-        aligned = _precise(self._aligned(outputs, targets))
+        aligned = _precise(self.log_odds(self._aligned(outputs, targets)))
         wanted = targets.to(aligned.dtype).expand(aligned.shape)
         return -F.binary_cross_entropy_with_logits(aligned, wanted, reduction="none")
 

@@ -36,24 +36,27 @@ _THIN = 8
 class KTiedPosterior(GaussianPosterior):
     """N(loc, std^2) with the matrix of standard deviations ``std = exp(log_u) @ exp(log_v).T``.
 
-    The weight is seen as a matrix of output features by everything else (a convolution's inputs and kernel positions).
+    The weight is seen as a matrix, of output features by everything else (a convolution's inputs and kernel positions)
+    unless other axes are given.
 
     Args:
         value: The mean.
         rank: Number k of columns of u and v.
         init_std: Initial standard deviation, on average.
-        out_axis: Axis of the output features.
+        out_axis: Axis of the rows, or several; the others are the columns.
         narrow: See `GaussianPosterior`.
     """
 
     # Of several that are joined to one.
     blocks: tuple[Block, ...] = ()
 
-    def __init__(self, value: Tensor, rank: int, init_std: float, out_axis: int = 0, narrow: bool = False) -> None:
+    def __init__(
+        self, value: Tensor, rank: int, init_std: float, out_axis: int | tuple[int, ...] = 0, narrow: bool = False
+    ) -> None:
         super().__init__(value)
-        self.out_axis = out_axis
+        self.row_axes: tuple[int, ...] = out_axis if isinstance(out_axis, tuple) else (out_axis,)
         self.narrow = narrow
-        rows = self.loc.shape[out_axis]
+        rows = _size(value, self.row_axes)
         columns = self.loc.numel() // rows
         start = 0.5 * (math.log(init_std) - math.log(rank))
         like = self.loc.detach()
@@ -67,11 +70,11 @@ class KTiedPosterior(GaussianPosterior):
         if self.blocks:
             return self._scales_of_all()
         matrix = _product(full_precision(self.log_u).exp(), full_precision(self.log_v).exp())
-        shape = list(self.loc.shape)
-        out = shape.pop(self.out_axis)
-        if len(shape) != 1:
-            matrix = matrix.view(out, *shape)
-        return matrix.movedim(0, self.out_axis) if self.out_axis else matrix
+        shape, count = self.loc.shape, len(self.row_axes)
+        rest = [size for axis, size in enumerate(shape) if axis not in self.row_axes]
+        if len(shape) > 2:
+            matrix = matrix.view(*(shape[axis] for axis in self.row_axes), *rest)
+        return matrix if self.row_axes == (0,) else matrix.movedim(tuple(range(count)), self.row_axes)
 
     def _scales_of_all(self) -> Tensor:
         """Those of all weights, computed once for draws and divergence."""
@@ -87,18 +90,20 @@ class KTiedPosterior(GaussianPosterior):
         """
         rows, rank = self.log_u.shape
         columns, pairs = self.log_v.shape[0], rank * (rank + 1) // 2
-        if out_axis != self.out_axis or _THIN * pairs * (rows + columns) > rows * columns:
+        if self.row_axes != (out_axis,) or _THIN * pairs * (rows + columns) > rows * columns:
             return None
         u, v = full_precision(self.log_u).mT.exp(), full_precision(self.log_v).mT.exp()
         both = [(a, b) for a in range(rank) for b in range(a, rank)]
         mix = torch.stack([u[a] * u[b] * (1 if a == b else 2) for a, b in both], 1)
-        rest = [size for axis, size in enumerate(self.loc.shape) if axis != self.out_axis]
+        rest = [size for axis, size in enumerate(self.loc.shape) if axis != out_axis]
         channels = torch.stack([v[a] * v[b] for a, b in both]).view(pairs, *rest)
-        return channels.movedim(0, self.out_axis), mix
+        return channels.movedim(0, out_axis), mix
 
     def fits_kernels(self) -> bool:
         """See `GaussianPosterior`; a subclass may compute something else."""
-        return type(self) is KTiedPosterior and not self.blocks and tied_fit(self.loc, self.log_u, self.out_axis)
+        if type(self) is not KTiedPosterior or self.blocks or len(self.row_axes) != 1:
+            return False
+        return tied_fit(self.loc, self.log_u, self.row_axes[0])
 
     def together_key(self, what: str) -> tuple[Any, ...] | None:
         """See `Posterior`; variances of low rank are used as such, each by its layer."""
@@ -109,7 +114,7 @@ class KTiedPosterior(GaussianPosterior):
         other = type(self) is not KTiedPosterior or torch.compiler.is_compiling()
         if other or not may_join(self.loc):
             return None
-        if self.out_axis or memory_order(self.loc)[0] != 0:
+        if self.row_axes != (0,) or memory_order(self.loc)[0] != 0:
             return None
         return (KTiedPosterior, self.loc.dtype, self.loc.device)
 
@@ -124,12 +129,12 @@ class KTiedPosterior(GaussianPosterior):
     def fused_draws(self, keys: Tensor, with_loc: bool, dtype: torch.dtype) -> Tensor:
         """See `GaussianPosterior`."""
         return tied_draws(
-            self.loc, self.log_u, self.log_v, keys, out_axis=self.out_axis, with_loc=with_loc, dtype=dtype
+            self.loc, self.log_u, self.log_v, keys, out_axis=self.row_axes[0], with_loc=with_loc, dtype=dtype
         )
 
     def fused_kl(self, centre: Tensor | float, std: float) -> Tensor:
         """See `GaussianPosterior`."""
-        return tied_kl(self.loc, self.log_u, self.log_v, centre, std, self.out_axis)
+        return tied_kl(self.loc, self.log_u, self.log_v, centre, std, self.row_axes[0])
 
     @torch.no_grad()
     def silence_(self) -> None:
@@ -144,6 +149,11 @@ def _block(shape: torch.Size, stride: tuple[int, ...] | None, rank: int) -> Bloc
     rows, *rest = shape
     order = None if stride is None else tuple(sorted(range(len(rest)), key=lambda axis: -stride[axis + 1]))
     return Block(rows, tuple(rest), rank, order if order != tuple(range(len(rest))) else None)
+
+
+def _size(value: Tensor, axes: tuple[int, ...]) -> int:
+    """Number of elements along some axes."""
+    return math.prod(value.shape[axis] for axis in axes)
 
 
 def _product(u: Tensor, v: Tensor) -> Tensor:
@@ -161,7 +171,7 @@ def _product(u: Tensor, v: Tensor) -> Tensor:
 @register_posterior("KTied")
 @dataclass(frozen=True)
 class KTied(Method):
-    """The k-tied Normal (Swiatkowski et al. 2020): w ~ N(loc, (u v^T)^2) with u [out, k] and v [rest, k].
+    """The k-tied Normal (Swiatkowski et al. 2020): w ~ N(loc, (u v^T)^2) with u [rows, k] and v [columns, k].
 
     A layer whose smaller side is below the rank becomes mean-field and is listed by `summary`.
 
@@ -171,6 +181,16 @@ class KTied(Method):
         estimator: "auto", "local" (local reparameterisation), "flipout", "weight", or your own.
         init_std: Initial standard deviation.
         bias: "point" leaves biases as they are, "same" makes them mean-field.
+        flatten: How a weight becomes a matrix: "output", as in the paper, has output features as rows and everything
+            else as columns; "input" has input features as rows; "positions" has the positions of a convolution's
+            kernel. Weights without positions take "output" then. Of a matrix, "input" is the transpose, which is the
+            same family.
+
+    Example:
+        >>> import torch, leanbayes as lb
+        >>> conv = lb.bayesianize(torch.nn.Conv2d(3, 8, 5), lb.KTied(rank=2, flatten="input"))
+        >>> conv.weight.posterior.log_u.shape, conv.weight.posterior.log_v.shape
+        (torch.Size([3, 2]), torch.Size([200, 2]))
     """
 
     rank: int = 2
@@ -178,6 +198,7 @@ class KTied(Method):
     estimator: str = "auto"
     init_std: float = 0.01
     bias: str = "point"
+    flatten: str = field(default="output", kw_only=True)
 
     offers: ClassVar[frozenset[str]] = KTiedPosterior.offers
 
@@ -187,12 +208,12 @@ class KTied(Method):
         self._check_estimator(self.estimator)
         check_positive(self, init_std=self.init_std)
         check_choice(self, ("point", "same"), bias=self.bias)
+        check_choice(self, ("output", "input", "positions"), flatten=self.flatten)
 
     def build(self, value: Tensor, op: LinearOp | None, group: ComponentGroup | None = None) -> Posterior:
         """See `Method`."""
-        if op is None:
-            return KTiedPosterior(value, self.rank, self.init_std)
-        return KTiedPosterior(value, self.rank, self.init_std, op.out_axis, narrow=not op.index_input)
+        narrow = op is not None and not op.index_input
+        return KTiedPosterior(value, self.rank, self.init_std, self._row_axes(value, op), narrow)
 
     def build_bias(self, value: Tensor, group: ComponentGroup | None = None) -> Posterior | None:
         """See `Method`."""
@@ -204,9 +225,17 @@ class KTied(Method):
 
     def fallback(self, value: Tensor, op: LinearOp | None) -> tuple[Method, str] | None:
         """See `Method`."""
-        rows = value.shape[0 if op is None else op.out_axis]
+        rows = _size(value, self._row_axes(value, op))
         smaller = min(rows, value.numel() // max(rows, 1))
         if smaller >= self.rank:
             return None
         plain = MeanField(prior=self.prior, estimator=self.estimator, init_std=self.init_std, bias=self.bias)
         return plain, f"its smaller side of {smaller} is under the rank {self.rank}, so it is mean-field"
+
+    def _row_axes(self, value: Tensor, op: LinearOp | None) -> tuple[int, ...]:
+        """Axes of a weight that are the rows of its matrix."""
+        # The matrices that other kernels apply, as those of recurrent layers, are [out, in].
+        out_axis, in_axis = (0, 1) if op is None else (op.out_axis, op.in_axis)
+        if self.flatten == "positions" and op is not None and value.dim() > 2:
+            return tuple(axis for axis in range(value.dim()) if axis not in (out_axis, in_axis))
+        return (in_axis if self.flatten == "input" else out_axis,)

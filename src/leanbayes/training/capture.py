@@ -13,7 +13,7 @@ from leanbayes._checks import check_choice
 from leanbayes._inputs import rows
 from leanbayes._kl import kl
 from leanbayes._sampling import current_sampling
-from leanbayes.compiling import compiled, is_compile_error
+from leanbayes.compiling import compiled, falls_back, first_line, is_compile_error
 from leanbayes.objectives.elbo import ELBO, Terms
 from leanbayes.training.data import Batch
 from leanbayes.training.graphs import GraphedStep
@@ -61,7 +61,11 @@ def capture(model: Any, optimizer: Optimizer | None = None, *, precision: str = 
         raise TypeError(f"capture takes an nn.Module, not {type(model).__name__}")
     parameter = next(model.parameters(), None)
     on_gpu = parameter is not None and parameter.is_cuda
-    return compiled(model, recorded=on_gpu) if compile else model
+    if not compile:
+        return model
+    result = compiled(model, recorded=on_gpu)
+    result.forward = falls_back(model, result.forward)
+    return result
 
 
 class CapturedStep:
@@ -143,7 +147,7 @@ class CapturedStep:
             return self._fall_back(batch)
 
     def _give_up(self, what: str, error: Exception) -> None:
-        self.why = f"this step cannot be {what}, and runs without: {str(error).strip().splitlines()[0]}"
+        self.why = f"this step cannot be {what}, and runs without: {first_line(error)}"
         _LOG.warning(self.why)
         if what == "compiled":
             self._module, self._compiled = self.elbo, False

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from leanbayes._kl import kl
-from leanbayes.compiling import compiled, is_compile_error
+from leanbayes.compiling import compiled, first_line, is_compile_error
 from leanbayes.objectives.elbo import ELBO, Terms
 from leanbayes.training.config import TrainConfig
 from leanbayes.training.data import Batch
@@ -176,11 +176,6 @@ def choose_device(name: str) -> torch.device:
             raise ValueError("TrainConfig(device='cuda') needs a GPU, and torch finds none; use device='cpu'")
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device(name)
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def compiled_as_set(module: Any, setting: bool | str) -> Any:
