@@ -140,7 +140,7 @@ def test_loss_and_divergence_can_be_differentiated_one_after_the_other():
 
 def test_weights_whose_outputs_do_not_come_first_stay_alone():
     layer = lb.bayesianize(nn.ConvTranspose2d(3, 4, 3), lb.KTied(2))
-    assert layer.weight.posterior.out_axis == 1 and layer.weight.posterior.join_key() is None
+    assert layer.weight.posterior.row_axes == (1,) and layer.weight.posterior.join_key() is None
 
 
 def test_on_a_cpu_large_weights_stay_apart():
