@@ -167,6 +167,10 @@ def test_start_ups_are_those_of_what_was_compiled():
     text = start_up_text(RESULT | {"rows": rows})
     assert text == "Seconds until captured steps run, compiling included, at most 60: `emp` **72**."
     assert line_of(rows[0]).endswith("1.10x plain, first after 9 s (compiled before)")
+    # What was measured as such takes the place of what other figures tell by the way.
+    apart = row("emp", part="start", **begun | {"startup_s": 50.0, "startup_holds": True})
+    assert "`emp` 50." in start_up_text(RESULT | {"rows": [*rows, apart]})
+    assert line_of(apart) == "emp, start of a step, captured: 50 s"
     assert start_up_text(RESULT) == ""
 
 

@@ -170,6 +170,10 @@ def test_captured_runs_go_through_one_call(network, monkeypatch):
     (step,) = rows(found, contender="emp", part="step")
     assert step["how"] == "compiled and recorded" and step["startup_s"] > 0
     assert not step["startup_cached"] and "startup_holds" not in step
+    starts = bench("tiny", dataclasses.replace(PLAN, methods=("emp",), modes=("captured", "eager"), parts=("start",)))
+    captured, eager = rows(starts, contender="emp")
+    assert captured["startup_s"] > 0 and not captured["startup_cached"] and "ratio" not in captured
+    assert eager["status"] == "skipped" and "need no start" in eager["reason"]
 
 
 def test_a_network_may_have_few_contenders_and_parts(network, monkeypatch):

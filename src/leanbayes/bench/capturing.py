@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -43,6 +44,15 @@ def captured_model(model: nn.Module) -> nn.Module:
 def captured_pass(model: nn.Module) -> Callable[[Tensor], Tensor]:
     """One forward pass of a plain model, run as the predictions of captured models are."""
     return captured_model(model)
+
+
+@contextlib.contextmanager
+def nothing_on_disk() -> Iterator[None]:
+    """Context in which the compiler finds nothing that it has compiled before."""
+    from torch._inductor.utils import fresh_cache
+
+    with fresh_cache():
+        yield
 
 
 def start_up(setup: Setup, run: Callable[[], object]) -> dict[str, Any]:

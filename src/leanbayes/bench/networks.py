@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from leanbayes.models import create
 
-PARTS = ("step", "predict", "memory", "profile", "scaling")
+PARTS = ("step", "predict", "memory", "profile", "start", "scaling")
 
 
 @dataclass(frozen=True)

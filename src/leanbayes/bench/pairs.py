@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from leanbayes.bench.bounds import bound
+from leanbayes.bench.capturing import nothing_on_disk
 from leanbayes.bench.contenders import Contender
 from leanbayes.bench.figures import timing, verdict
 from leanbayes.bench.gate import check_captured, check_step
@@ -52,6 +53,15 @@ def memory_figures(
     ratio = found / plain_bytes
     held = verdict(ratio, bound(setup, contender, mode, "memory"))
     return {"bytes": found, "plain_bytes": plain_bytes, "ratio": ratio, **held}
+
+
+def start_figures(mode: str, build: Callable[[], Step]) -> dict[str, Any]:
+    """How long a captured step takes until it runs, with nothing compiled before, on disk neither."""
+    if mode == EAGER:
+        raise NoMeasure("uncaptured steps need no start")
+    with nothing_on_disk():
+        step = build()
+    return {"how": step.how(), **step.start}
 
 
 def profile_figures(setup: Setup, step: Step, plain: dict[str, Any]) -> dict[str, Any]:
@@ -111,6 +121,8 @@ class Plain(Kept):
         """The plain network set against itself: what a ratio near 1 is to be read against."""
         if part == "profile":
             return beside(self.profile(mode), self.profile(mode))
+        if part == "start":
+            return start_figures(mode, lambda: plain_step(self.setup, mode))
         if part == "memory":
             found = self.bytes(mode)
             return {"bytes": found, "plain_bytes": found, "ratio": 1.0}

@@ -57,8 +57,8 @@ def peer_figures(
         plain: The plain network.
         ours: Contenders of ours.
     """
-    if part == "profile":
-        raise NoMeasure("other libraries are not profiled")
+    if part in ("profile", "start"):
+        raise NoMeasure("other libraries are neither profiled nor captured")
     common = {"ours": peer.against, "same_family": peer.same_family}
     if part == "memory":
         base, own = plain.bytes(EAGER), ours.bytes(peer.against, mode)

@@ -24,6 +24,7 @@ from leanbayes.bench.pairs import (
     memory_figures,
     prediction_figures,
     profile_figures,
+    start_figures,
     step_figures,
 )
 from leanbayes.bench.peers import PEERS, NotInstalled, Peer, version
@@ -51,7 +52,7 @@ class Plan:
         rows: Examples of a prediction, likewise.
         repeats: Rounds of which medians are taken.
         modes: Of "eager" and "captured".
-        parts: Of "step", "predict", "memory", "profile" and "scaling".
+        parts: Of "step", "predict", "memory", "profile", "start" and "scaling".
         methods: Names of contenders; None takes all.
         peers: Whether other libraries are measured, too.
         samples: Numbers of samples of predictions.
@@ -171,6 +172,8 @@ class _Run:
         if part == "memory":
             # Of a step of its own, whose memory is what it adds.
             return memory_figures(self.setup, one, mode, new, self.plain.bytes(mode))
+        if part == "start":
+            return start_figures(mode, new)
         step = partial(built.keep, (mode,), new)
         if part == "step":
             return step_figures(self.setup, one, mode, step(), self.plain.step(mode))

@@ -9,9 +9,15 @@ from leanbayes.bench.contenders import CONTENDERS
 from leanbayes.bench.result import DONE, FAILED, MADE
 
 PLAIN = "plain"
-_WORDS = {"step": "step", "predict": "prediction", "memory": "memory of a step", "profile": "work of a step"}
+_WORDS = {
+    "step": "step",
+    "predict": "prediction",
+    "memory": "memory of a step",
+    "profile": "work of a step",
+    "start": "start of a step",
+}
 # Not in the table of costs.
-_APART = ("profile", "scaling")
+_APART = ("profile", "start", "scaling")
 Row = Mapping[str, Any]
 Column = tuple[str, str, int | None]
 
@@ -37,6 +43,8 @@ def line_of(row: Row) -> str:
     text = f"{row['contender']}, {_what(row)}, {row['mode']}: "
     if row["status"] != DONE:
         return f"{text}{row['status']}, {row['reason']}"
+    if row["part"] == "start":
+        return f"{text}{row['startup_s']:.0f} s"
     size = f"{row['bytes'] / 1e6:.0f} MB" if "seconds" not in row else f"{1000 * row['seconds']:.3f} ms"
     text += f"{size}, {row['ratio']:.2f}x plain"
     if "over_ours" in row:
@@ -104,6 +112,8 @@ def _place(name: str) -> tuple[int, str]:
 def start_up_text(result: Mapping[str, Any]) -> str:
     """Seconds until captured steps run at their speed, of what was compiled from scratch; empty where nothing was."""
     rows = [row for row in result["rows"] if row["status"] == DONE and not row.get("startup_cached", True)]
+    apart = {row["contender"] for row in rows if row["part"] == "start"}
+    rows = [row for row in rows if row["part"] == "start" or row["contender"] not in apart]
     if not rows:
         return ""
     limit = next((f", at most {row['startup_at_most']:.0f}" for row in rows if "startup_at_most" in row), "")
