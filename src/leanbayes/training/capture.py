@@ -122,19 +122,26 @@ class CapturedStep:
         if self._graphed is None:
             return self._fall_back(batch)
         self._set_rates()
-        try:
-            terms, played = self._graphed(batch)
-        except Exception as error:
-            known = isinstance(error, RuntimeError) or is_compile_error(error)
-            if not known or self._graphed.graph is not None or isinstance(error, torch.OutOfMemoryError):
-                raise
-            self._give_up("recorded" if not self._compiled or self._graphed.warm > 1 else "compiled", error)
+        done = self._try(self._graphed, batch)
+        if done is None:
             return self(x, y, weights=weights)
+        terms, played = done
         if played:
             self.elbo.advance()
             if not self._rates:  # the recording reads them from now on
                 self._rates = [group["lr"] for group in self.optimizer.param_groups]
         return terms
+
+    def _try(self, graphed: GraphedStep, batch: Batch) -> tuple[Terms, bool] | None:
+        """A step; None where it cannot be captured as it should, and what it has begun is gone."""
+        try:
+            return graphed(batch)
+        except Exception as error:
+            known = isinstance(error, RuntimeError) or is_compile_error(error)
+            if not known or graphed.graph is not None or isinstance(error, torch.OutOfMemoryError):
+                raise
+            self._give_up("recorded" if not self._compiled or graphed.warm > 1 else "compiled", error)
+            return None
 
     def _fall_back(self, batch: Batch) -> Terms:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -142,6 +143,7 @@ class GraphedStep:
                     terms = self.step(Batch(x, y, weights, batch.rows))
             except RuntimeError as error:
                 self._clear_up(pool)
+                _let_go(error)
                 raise CannotRecord(
                     "this model's training step cannot be recorded as a CUDA graph, as it waits for the GPU or has "
                     f"shapes that depend on values; set TrainConfig(cuda_graph=False) ({_reason(error)})"
@@ -175,6 +177,14 @@ def settings_of(module: nn.Module) -> list[Any]:
     for part in module.modules():
         found.append({name: value for name, value in vars(part).items() if isinstance(value, plain)})
     return found
+
+
+def _let_go(error: BaseException) -> None:
+    """Free what a failed step has computed: later steps would meet the gradients' places on its stream."""
+    found: BaseException | None = error
+    while found is not None:
+        traceback.clear_frames(found.__traceback__)
+        found = found.__context__
 
 
 def _reason(error: BaseException) -> str:

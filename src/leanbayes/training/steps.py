@@ -154,21 +154,28 @@ class Stepper:
         self._set_rates()
         self.elbo.kl_weight = self.kl_at(self.count + 1)
         first = graphed.graph is None
-        try:
-            terms, played = graphed(batch)
-        except CannotRecord as error:
-            if self.execution.must:
-                raise
-            _LOG.warning("%s; training continues without", str(error).partition(";")[0])
-            self._graphed = None
+        done = self._try(graphed, batch)
+        if done is None:
             self._step([batch])
             return
+        terms, played = done
         if first and played:
             self._recorded_with = settings_of(self.elbo.model)
         if played:
             self.elbo.advance()
         self.count += 1
         self.meter.add(terms, batch.rows)
+
+    def _try(self, graphed: GraphedStep, batch: Batch) -> tuple[Terms, bool] | None:
+        """A step; None where it cannot be recorded, and what the recording has begun is gone."""
+        try:
+            return graphed(batch)
+        except CannotRecord as error:
+            if self.execution.must:
+                raise
+            _LOG.warning("%s; training continues without", str(error).partition(";")[0])
+            self._graphed = None
+            return None
 
     def _clip(self) -> None:
         if self.clip is not None:
