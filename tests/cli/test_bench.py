@@ -5,7 +5,7 @@ import json
 import pytest
 from torch import nn
 
-from leanbayes.bench.networks import DEFAULTS, NETWORKS, Network
+from leanbayes.bench.networks import DEFAULTS, NETWORKS, PARTS, Network
 from leanbayes.cli import main
 
 QUICK = ["--device", "cpu", "--repeats", "1", "--samples", "2", "--no-peers"]
@@ -58,3 +58,9 @@ def test_a_method_that_fails_is_an_error(tmp_path, monkeypatch, capsys):
     written = capsys.readouterr()
     assert "emp, step, eager: failed, outputs are not finite" in written.out
     assert written.err.strip() == "leanbayes: error: 1 methods failed: emp; the result files say why"
+
+
+def test_every_part_can_be_asked_for(tmp_path):
+    for part in PARTS:
+        words = ["bench", "tiny", *QUICK, "--methods", "emp", "--modes", "eager", "--parts", part]
+        assert main([*words, "--out", str(tmp_path / part)]) == 0, part

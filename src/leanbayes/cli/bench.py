@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--parts",
         nargs="+",
-        choices=("step", "predict", "memory", "profile", "scaling"),
+        choices=("step", "predict", "memory", "profile", "start", "scaling"),
         help="default: step and predict; on a GPU also memory",
     )
     parser.add_argument(
