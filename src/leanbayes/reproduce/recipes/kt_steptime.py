@@ -13,6 +13,8 @@ from torch import Tensor, nn
 import leanbayes as lb
 from leanbayes.bench.capturing import capture
 from leanbayes.bench.measuring import interleaved, peak_bytes
+from leanbayes.compare.threads import suitable_threads
+from leanbayes.models import create
 from leanbayes.reproduce.recipe import Recipe, register
 from leanbayes.reproduce.recipes._checks import at_most
 from leanbayes.reproduce.result import Outcome, Row
@@ -55,8 +57,8 @@ def measure(run: Run) -> Outcome:
                 checks.append(at_most(f"{network}: 2-tied over mean-field, peak memory", [share], _MEMORY))
     notes = [
         f"batches of {s['batch_size']}, Adam, drawn weights; on a GPU compiled and recorded as CUDA graphs, on a CPU "
-        f"uncompiled; medians of {s['rounds']} rounds in which the methods take turns; memory with gradients and "
-        "optimiser",
+        "uncompiled, small networks on one thread as `fit` trains them; medians of "
+        f"{s['rounds']} rounds in which the methods take turns; memory with gradients and optimiser",
     ]
     if run.device != "cuda":
         notes.append("peak memory is measured on GPUs")
@@ -74,17 +76,20 @@ def _figures(run: Run, kind: str, place: str) -> dict[str, Any]:
     device = torch.device(place)
     widths = (784, 128, 10) if kind == "printed" else tuple(s["wide"])
     steps = {name: (lambda name=name: _step(name, widths, s["batch_size"], device)) for name in _PUBLISHED}
-    seconds = interleaved({name: make() for name, make in steps.items()}, s["rounds"], device, s["round_s"])
+    with suitable_threads(_plain(widths)):
+        seconds = interleaved({name: make() for name, make in steps.items()}, s["rounds"], device, s["round_s"])
     memory = {name: peak_bytes(make, device) for name, make in steps.items()} if place == "cuda" else {}
     return {"seconds": seconds, "bytes": memory}
 
 
+def _plain(widths: tuple[int, ...]) -> nn.Module:
+    inputs, *hidden, outputs = widths
+    return create("mlp", in_features=inputs, hidden=tuple(hidden), classes=outputs)
+
+
 def _step(name: str, widths: tuple[int, ...], batch: int, device: torch.device) -> Callable[[], Tensor]:
     """A training step on a fixed batch."""
-    layers: list[nn.Module] = []
-    for inputs, outputs in zip(widths, widths[1:]):
-        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
-    net: nn.Module = nn.Sequential(*layers[:-1])
+    net = _plain(widths)
     options: dict[str, Any] = {"estimator": "weight", "bias": "same"}
     methods = {"mean-field": lb.MeanField(**options), "2-tied": lb.KTied(2, **options)}
     model = (net if name not in methods else lb.bayesianize(net, methods[name])).to(device)
