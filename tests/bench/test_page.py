@@ -90,7 +90,7 @@ def test_a_table_of_peers():
 def test_the_first_page_shows_stated_bounds_alone(folder):
     text = speed_summary(folder)
     assert "`rank1`" in text and "mc-dropout" not in text and "100-sample" not in text
-    assert "`leanbayes bench resnet18`, 2030-01-01, A device, torch 2.9, other 1.2." in text
+    assert "A device, 2030-01-01, torch 2.9, other 1.2." in text and "`leanbayes bench" not in text
     assert "Source: `results/speed-resnet18-cuda-bf16.json`." in text
 
 
@@ -182,6 +182,9 @@ def test_each_run_is_said_where_several_made_the_rows():
         "`leanbayes bench resnet18 --methods emp`, 2029-12-31; `leanbayes bench resnet18`, 2030-01-01, A device, "
         "torch 2.9. Source"
     ) in text
+    assert "medians over rounds" in text and "medians of" in source_of(now, "x.json")
+    brief = source_of(now | {"rows": [row("emp", made=made), row("rank1")]}, "x.json", commands=False)
+    assert "A device, 2029-12-31 and 2030-01-01, torch 2.9. Source" in brief and "leanbayes bench" not in brief
     other = source_of(RESULT | {"rows": [row("emp", made=made), row("rank1")]}, "x.json")
     assert "2029-12-31 (torch 2.9); `leanbayes bench resnet18`, 2030-01-01 (torch 2.9, other 1.2), A device." in other
 

@@ -9,7 +9,7 @@ from leanbayes.bench.bounds import BATCH, BY_ESTIMATOR, LARGE, PEER, RESNET18, R
 from leanbayes.bench.networks import NETWORKS
 from leanbayes.bench.result import read
 from leanbayes.bench.steps import MODES
-from leanbayes.bench.tables import contender_table, peer_table, profile_table, source_of, start_up_text
+from leanbayes.bench.tables import PLAIN, contender_table, peer_table, profile_table, source_of, start_up_text
 
 # The result that the bounds are stated for, and the columns that they are stated in.
 _FIRST = "speed-resnet18-cuda-bf16.json"
@@ -27,7 +27,13 @@ def speed_summary(folder: Path) -> str:
     if not path.exists():
         return ""
     result = read(path)
-    return "\n\n".join([contender_table(result, STATED, _COLUMNS), source_of(result, f"results/{path.name}")])
+    shown = [
+        row
+        for row in result["rows"]
+        if row["contender"] in (PLAIN, *STATED) and (row["part"], row["mode"], row["samples"]) in _COLUMNS
+    ]
+    source = source_of(result | {"rows": shown}, f"results/{path.name}", commands=False)
+    return "\n\n".join([contender_table(result, STATED, _COLUMNS), source])
 
 
 def bounds_table() -> str:

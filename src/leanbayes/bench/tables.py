@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from leanbayes.bench.contenders import CONTENDERS
+from leanbayes.bench.peers import PEERS
 from leanbayes.bench.result import DONE, FAILED, MADE
 
 PLAIN = "plain"
@@ -184,33 +185,44 @@ def peer_table(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def source_of(result: Mapping[str, Any], path: str) -> str:
-    """How a result was made."""
+def source_of(result: Mapping[str, Any], path: str, commands: bool = True) -> str:
+    """How a result was made; without the commands, on which days."""
     sizes = result["settings"]
+    runs = _runs(result)
+    # The rounds of several runs stand in their commands.
+    rounds = f"of {sizes['repeats']} rounds" if len(runs) == 1 else "over rounds"
     return (
         f"{result['title']}, steps of {sizes['batch']} and predictions of {sizes['rows']} rows, precision "
-        f"{sizes['precision']}; medians of {sizes['repeats']} rounds. {_made(result)}. Source: `{path}`."
+        f"{sizes['precision']}; medians {rounds}. {_made(runs, result['device'], commands)}. Source: `{path}`."
     )
 
 
-def _made(result: Mapping[str, Any]) -> str:
-    """The commands that rows come from, each with its day, and the machine; versions once where all have the same."""
+def _runs(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What rows come from: command, date and versions of each run."""
     now = {name: result.get(name) for name in MADE}
-    runs = []
+    found: list[Mapping[str, Any]] = []
     for row in result["rows"]:
-        if (made := row.get("made", now)) not in runs:
-            runs.append(made)
-    known = [_versions(run) for run in runs or [now]]
+        if (made := row.get("made", now)) not in found:
+            found.append(made)
+    return found or [now]
+
+
+def _made(runs: Sequence[Mapping[str, Any]], device: str, commands: bool) -> str:
+    """The commands, each with its day, and the machine; versions once where all runs have the same."""
+    if not commands:
+        return ", ".join([device, " and ".join(sorted({run["date"] for run in runs})), _versions(runs[-1])])
+    known = [_versions(run) for run in runs]
     same = len(set(known)) == 1
     texts = [
-        f"`{run['command']}`, {run['date']}" + ("" if same else f" ({versions})")
-        for run, versions in zip(runs or [now], known)
+        f"`{run['command']}`, {run['date']}" + ("" if same else f" ({versions})") for run, versions in zip(runs, known)
     ]
-    return f"{'; '.join(texts)}, {result['device']}" + (f", {known[0]}" if same else "")
+    return f"{'; '.join(texts)}, {device}" + (f", {known[0]}" if same else "")
 
 
 def _versions(run: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in run["versions"].items())
+    """Versions, without those of other libraries, which have rows of their own."""
+    others = {peer.package for peer in PEERS}
+    return ", ".join(f"{name} {version}" for name, version in run["versions"].items() if name not in others)
 
 
 def _column(row: Row) -> Column:
