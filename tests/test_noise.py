@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from leanbayes import noise
-from leanbayes._sampling import Sampling
+from leanbayes._sampling import Sampling, one_pass
 from leanbayes.testing import (
     assert_mean_close,
     assert_probability_close,
@@ -97,3 +97,26 @@ def test_a_sample_is_the_same_however_samples_are_spread_over_passes(name, rows)
     for s, generator in enumerate(sample_streams(3)):
         alone = draw((rows, 2), LIKE, Sampling(streams=(generator,)))
         assert torch.equal(alone, together[s * rows : (s + 1) * rows])
+
+
+def test_compiled_code_draws_small_choices_together():
+    shapes = [(2, 3000), (2, 40, 5), *[(2, 4096)] * 4, (2, 5000)]
+    graphs = []
+
+    def backend(graph_module, inputs):
+        graphs.append(graph_module)
+        return graph_module
+
+    def draw(x):
+        with one_pass(Sampling(n=2), 2):
+            return [noise.one_of(5, shape, x, Sampling(n=2)) for shape in shapes]
+
+    drawn = torch.compile(draw, backend=backend, fullgraph=True)(LIKE)
+    assert [tuple(each.shape) for each in drawn] == shapes
+    # The first five fit in one block, the next begins another, and the large one is drawn by itself.
+    calls = [node for graph in graphs for node in graph.graph.nodes if node.target is torch.rand]
+    assert len(calls) == 3
+    flat = torch.cat([each.flatten() for each in drawn])
+    assert_probability_close((flat == 4).double(), 0.2)
+    for one, other in zip(drawn[2:], drawn[3:]):
+        assert_probability_close((one[:, :4000].flatten() == other[:, :4000].flatten()).double(), 0.2)

@@ -94,6 +94,8 @@ _32_BITS = 0xFFFFFFFF
 _KEYS = 2**62
 # Draws that compiled code makes in one go.
 _AT_ONCE = 64
+# Elements of a draw up to which it is made with others there, and how many in one go.
+_FEW_ELEMENTS, _ELEMENTS_AT_ONCE = 2**12, 2**14
 
 
 def _hashed(shape: tuple[int, ...], key: Tensor) -> Tensor:
@@ -140,6 +142,26 @@ def _next_of_many(what: str, n: int, draw: Callable[[int], Tensor]) -> Tensor:
     block, used = frame.kept[place]
     frame.kept[place] = (block, used + 1)
     return block[used]
+
+
+def _next_elements(what: str, shape: Sequence[int], draw: Callable[[int], Tensor]) -> Tensor:
+    """Draws of a small ``shape`` ``[n, ...]`` from a larger one that compiled code makes at once; else as they are.
+
+    Args:
+        what: Says what is drawn and where, in the same way all through a pass.
+        shape: Of the draws.
+        draw: Draws ``[n, size]``.
+    """
+    frame, n, size = current_frame(), shape[0], math.prod(shape[1:])
+    few = not isinstance(n, torch.SymInt) and n <= _AT_ONCE and size <= _FEW_ELEMENTS
+    if frame is None or not few or not torch.compiler.is_compiling():
+        return draw(size).view(tuple(shape))
+    place = f"{what}, elements of {n}"
+    if place not in frame.kept or frame.kept[place][1] + size > _ELEMENTS_AT_ONCE:
+        frame.kept[place] = (draw(_ELEMENTS_AT_ONCE), 0)
+    block, used = frame.kept[place]
+    frame.kept[place] = (block, used + size)
+    return block[:, used : used + size].reshape(tuple(shape))
 
 
 def _draw_keys(n: int, like: Tensor, spec: Sampling) -> Tensor:
@@ -193,9 +215,10 @@ def categorical(shape: Sequence[int], probs: Tensor, spec: Sampling) -> Tensor:
 
 def one_of(kinds: int, shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:
     """Numbers under `kinds`, equally probable; `categorical` would make their probabilities first."""
+    what = f"one of {kinds} on {like.device}"
     if len(shape) == 1:
-        return _next_of_many(f"one of {kinds}", shape[0], lambda many: _one_of(kinds, (shape[0], many), like, spec))
-    return _one_of(kinds, shape, like, spec)
+        return _next_of_many(what, shape[0], lambda many: _one_of(kinds, (shape[0], many), like, spec))
+    return _next_elements(what, shape, lambda size: _one_of(kinds, (shape[0], size), like, spec))
 
 
 def _one_of(kinds: int, shape: Sequence[int], like: Tensor, spec: Sampling) -> Tensor:
