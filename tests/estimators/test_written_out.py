@@ -1,4 +1,4 @@
-"""Local reparameterisation and flipout as functions of autograd: right gradients, and nothing kept but what is said."""
+"""Estimators as functions of autograd: right gradients, and nothing kept but what is said."""
 
 import sys
 
@@ -13,6 +13,7 @@ from leanbayes._sampling import Sampling, using
 from leanbayes.estimators import _flipout_function, _local_function
 from leanbayes.estimators._flipout_function import FlipoutFunction
 from leanbayes.estimators._local_function import LocalFunction, Setting, Source
+from leanbayes.estimators._rank1_function import Rank1Function
 from leanbayes.kernels._dispatch import fused
 from leanbayes.ops import op_for
 from leanbayes.testing import sample_streams
@@ -149,6 +150,76 @@ def test_flipout_without_mean_and_signs():
     assert torch.autograd.gradcheck(ours, [x, deviation])
 
 
+@each_layer
+@pytest.mark.parametrize("left_out", ["neither", "in", "out"])
+def test_scales_give_the_expression_and_so_are_their_gradients(kind, left_out):
+    op, x, weight, _ = make(kind)
+    s = None if left_out == "in" else torch.randn(x.shape[0], op.in_features, dtype=torch.float64)
+    r = None if left_out == "out" else torch.randn(x.shape[0], op.out_features, dtype=torch.float64)
+    values = leaves(x, weight, *(each for each in (s, r) if each is not None))
+
+    def spread(x, factors):
+        given = iter(op.spread(factor, x) for factor in factors)
+        return [None if each is None else next(given) for each in (s, r)]
+
+    def ours(x, weight, *factors):
+        return Rank1Function.apply(op, x, weight, *spread(x, factors))
+
+    def naive(x, weight, *factors):
+        # Row by row, each with its own weight.
+        given = iter(factors)
+        rows = [None if each is None else next(given) for each in (s, r)]
+        outputs = []
+        for row in range(x.shape[0]):
+            own = [None if each is None else each[row : row + 1] for each in rows]
+            outputs.append(op(x[row : row + 1], weight * op.outer(weight.shape, *own)[0]))
+        return torch.cat(outputs)
+
+    y, expected = ours(*values), naive(*values)
+    torch.testing.assert_close(y, expected)
+    grad = torch.randn_like(y)
+    for found, truth in zip(torch.autograd.grad(y, values, grad), torch.autograd.grad(expected, values, grad)):
+        torch.testing.assert_close(found, truth)
+    assert torch.autograd.gradcheck(ours, values)
+    assert torch.autograd.gradgradcheck(ours, values)
+
+
+@pytest.fixture
+def any_size(monkeypatch):
+    """Rank-1 layers scale again whatever is as small as it is here."""
+    monkeypatch.setattr(sys.modules["leanbayes.estimators.rank1"], "_SMALL", 0)
+
+
+RANK1 = {
+    "factors": lb.Rank1(2, init_std=0.2, init_spread=0.3),
+    "points": lb.BatchEnsemble(2, random_sign=0.5),
+    "input": lb.Rank1(2, on="input", init_std=0.2),
+    "output": lb.Rank1(2, on="output", init_std=0.2),
+    "additive": lb.Rank1(2, form="additive", init_std=0.2),
+}
+each_rank1 = pytest.mark.parametrize("method", RANK1.values(), ids=RANK1)
+
+
+@each_layer
+@each_rank1
+@pytest.mark.parametrize("n", [1, 2])
+def test_rank1_layers_give_what_autograd_gives(kind, method, n, any_size, monkeypatch):
+    layer = lb.nn.BayesianLayer(LAYERS[kind][0](), method).double()
+    x = torch.randn(LAYERS[kind][1], dtype=torch.float64).repeat(2, *(1,) * (len(LAYERS[kind][1]) - 1))
+
+    def run():
+        with using(Sampling(n=n, streams=sample_streams(n))):
+            y = layer(x.requires_grad_())
+        return y, torch.autograd.grad(y.square().sum(), [x, *layer.parameters()])
+
+    y, grads = run()
+    monkeypatch.setattr(sys.modules["leanbayes.estimators.rank1"], "writes_gradients", lambda op, x: False)
+    expected, truths = run()
+    torch.testing.assert_close(y, expected)
+    for found, truth in zip(grads, truths):
+        torch.testing.assert_close(found, truth)
+
+
 def bayesian(kind, estimator, dtype=torch.float32, bias="same"):
     method = lb.MeanField(init_std=0.3, bias=bias, estimator=estimator)
     return lb.nn.BayesianLayer(LAYERS[kind][0](), method).to(dtype)
@@ -211,6 +282,21 @@ def test_flipout_keeps_its_input_and_signs(kind, low):
     signs = [shape for shape, _ in kept if len(shape) == 2]
     assert [item for item in kept if item[0] not in signs] == [(tuple(x.shape), dtype)]
     assert all(shape in ((8, x.shape[1 if x.dim() == 4 else -1]), (8, 2)) for shape in signs)
+
+
+@pytest.mark.parametrize("kind", BIG)
+@pytest.mark.parametrize("low", [False, True])
+def test_rank1_keeps_its_input_and_the_output_of_its_product(kind, low, any_size):
+    layer = lb.nn.BayesianLayer(LAYERS[kind][0](), lb.BatchEnsemble(2))
+    x = torch.randn(BIG[kind], requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16, enabled=low):
+        y, kept = kept_by(lambda: layer(x), [x[:, :1]])
+    assert kept == [(tuple(x.shape), torch.float32), (tuple(y.shape), y.dtype)]  # for the gradients of both scales
+
+
+def test_small_inputs_of_rank1_layers_are_left_to_autograd():
+    layer = lb.nn.BayesianLayer(nn.Linear(3, 2), lb.BatchEnsemble(2))
+    assert "Rank1Function" not in str(layer(torch.randn(4, 3)).grad_fn.next_functions)
 
 
 @pytest.mark.parametrize("estimator", ["local", "flipout"])

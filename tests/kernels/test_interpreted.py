@@ -17,6 +17,7 @@ FILES = [
     "test_philox.py",
     "test_local_epilogue.py",
     "test_scaled_norm.py",
+    "test_scale_slopes.py",
     pytest.param("test_posteriors.py", marks=pytest.mark.slow),
 ]
 
