@@ -12,8 +12,8 @@ from torch import Tensor
 ROUNDS = 7
 
 _BITS = 0xFFFFFFFF
-_FACTORS = (0xD2511F53, 0xCD9E8D57)
-_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+FACTORS = (0xD2511F53, 0xCD9E8D57)
+KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 
 
 def philox_words(keys: Tensor, counters: Tensor, rounds: int = ROUNDS) -> list[Tensor]:
@@ -31,10 +31,10 @@ def philox_words(keys: Tensor, counters: Tensor, rounds: int = ROUNDS) -> list[T
     c0, c1 = counters & _BITS, counters >> 32
     c2 = c3 = torch.zeros_like(c0)
     for _ in range(rounds):
-        high0, low0 = _product(c0, _FACTORS[0])
-        high1, low1 = _product(c2, _FACTORS[1])
+        high0, low0 = _product(c0, FACTORS[0])
+        high1, low1 = _product(c2, FACTORS[1])
         c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
-        k0, k1 = (k0 + _KEY_STEPS[0]) & _BITS, (k1 + _KEY_STEPS[1]) & _BITS
+        k0, k1 = (k0 + KEY_STEPS[0]) & _BITS, (k1 + KEY_STEPS[1]) & _BITS
     return list(torch.broadcast_tensors(c0, c1, c2, c3))
 
 
