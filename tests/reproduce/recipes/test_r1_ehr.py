@@ -69,6 +69,15 @@ def test_methods_are_those_of_the_table(run, method, layers):
         assert isinstance(model.get_submodule("output").bias, lb.parameter.RandomParameter)
 
 
+def test_limits_are_tried_for_the_tails_of_cauchy_factors_alone(run):
+    assert {way.clip for way in ehr.ways(run, "gaussian", 0.2)} == {None}
+    clips = [way.clip for way in ehr.ways(run, "cauchy", 0.2)]
+    assert None in clips and 1.5 in clips
+    net = create("event_lstm", vocabulary=6, embedding=3, hidden=4, dense=3)
+    model = ehr.convert(run, net, "cauchy", ehr.Way(0.1, 1.0, 0.2, 1.5))
+    assert model.get_submodule("dense").weight.posterior.clip == 1.5
+
+
 def test_the_network_that_is_scored_is_that_of_the_best_epoch(run):
     """The training is loaded for the scores: a network of the last epoch would be another one."""
     way = ehr.ways(run, "embeddings")[0]

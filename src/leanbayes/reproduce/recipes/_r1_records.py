@@ -34,11 +34,13 @@ class Way(NamedTuple):
         option: Weight decay of points, standard deviation of the prior of weights and embeddings, or probability of a
             factor to start at +1, see `OPTIONS`.
         embedding_std: Standard deviation of the prior of the embeddings beside rank-1 factors, None for others.
+        clip: Largest factor of a Cauchy posterior, None for no limit.
     """
 
     lr: float
     option: float
     embedding_std: float | None = None
+    clip: float | None = None
 
     def __str__(self) -> str:
         return "-".join(f"{value:g}" for value in self if value is not None)
@@ -62,7 +64,9 @@ def ways(run: Run, method: str, embedding_std: float | None = None) -> list[Way]
     name = OPTIONS[method][1]
     if name is None:
         return []
-    return [Way(lr, option, embedding_std) for lr in run.settings["rates"] for option in run.settings[name]]
+    s = run.settings
+    clips = s["clips"] if method == "cauchy" else (None,)
+    return [Way(lr, option, embedding_std, clip) for lr in s["rates"] for option in s[name] for clip in clips]
 
 
 def records(run: Run) -> Dataset:
@@ -139,7 +143,7 @@ def _rules(run: Run, method: str, way: Way) -> Mapping[str, Method | None]:
     assert way.embedding_std is not None
     posterior = {"gaussian": "normal", "cauchy": "cauchy"}[method]
     # Factors of the LSTM, too, are drawn for each example, as in the paper; a draw for the whole batch is the default.
-    rank1 |= {"posterior": posterior, "estimator": "rank1"}
+    rank1 |= {"posterior": posterior, "estimator": "rank1", "clip": way.clip}
     # The stochastic embeddings are kept, and shared by the components.
     embeddings = lb.MeanField(lb.Normal(0.0, way.embedding_std))
     return {"embedding": embeddings, "*": lb.Rank1(**rank1)}

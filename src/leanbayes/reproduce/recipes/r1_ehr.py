@@ -140,7 +140,9 @@ def _notes(run: Run, chosen: Mapping[str, ehr.Way], found: Found) -> list[str]:
     s = run.settings
     data = ehr.records(run)
     ways = "; ".join(
-        f"{METHODS[method]} {way.lr:g}, {ehr.OPTIONS[method][0]} {way.option:g}" for method, way in chosen.items()
+        f"{METHODS[method]} {way.lr:g}, {ehr.OPTIONS[method][0]} {way.option:g}"
+        + ("" if way.clip is None else f", no factor beyond {way.clip:g}")
+        for method, way in chosen.items()
     )
     epochs = ", ".join(
         f"{METHODS[method]} {fmean(one['best epoch'] for one in ones):.0f}" for method, ones in found.items()
@@ -153,8 +155,8 @@ def _notes(run: Run, chosen: Mapping[str, ehr.Way], found: Found) -> list[str]:
         f"{s['together']} hours, LSTM of {s['hidden']}, dense layer of {s['dense']}; the paper embeds all records",
         f"all are trained by {s['epochs']} epochs of Adam in batches of {s['batch_size']} and end with their best "
         f"epoch on the validation rows ({epochs}); all {s['components']} components of a mixture see every batch",
-        f"learning rate (of {', '.join(f'{rate:g}' for rate in s['rates'])}) and one more setting by the validation "
-        f"NLL of the first seed: {ways}",
+        f"learning rate (of {', '.join(f'{rate:g}' for rate in s['rates'])}) and one more setting, for Cauchy factors "
+        f"two, by the validation NLL of the first seed: {ways}",
         f"{s['samples']} samples, rounded up to a multiple of the components; Normal(1, 0.1) and Cauchy(1, 0.1) priors "
         "of factors, and of embeddings the prior that was best for these alone, "
         f"Normal(0, {chosen['gaussian'].embedding_std:g}); factors are drawn for each example, the LSTM weights of the "
@@ -184,7 +186,7 @@ def draw(figure: Mapping[str, Any], canvas: Any) -> None:
 _COMMON = {
     "hours": 24, "together": 1, "bins": 10, "components": 4, "samples": 25, "anneal": 0.5, "spread": 0.1,
     "rates": (3e-3, 1e-2), "weight_decays": (0.0, 1e-3), "signs": (0.5, 1.0),
-    "prior_stds": (0.1, 0.3),
+    "prior_stds": (0.1, 0.3), "clips": (None, 3.0, 1.5),
 }  # fmt: skip
 register(
     Recipe(
