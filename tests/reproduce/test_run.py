@@ -304,6 +304,23 @@ class TestTrained:
         with pytest.raises(OutputError, match="cannot lock the output folder"):
             train(make_run(limit_s=5))
 
+    @pytest.mark.parametrize("best", [True, False])
+    def test_ends_with_the_best_weights_where_a_recipe_asks_for_them(self, make_run, train, best):
+        x, y = examples()
+        after = []
+
+        def keep(event):
+            after.append(weights(event.model))
+
+        # What is learned from the training rows is wrong on these.
+        rows = {"train": (x, y), "valid": (x, 1 - y)}
+        changes = {"restore_best": True} if best else {}
+        model, records = train(make_run(), data=rows, callbacks=(keep,), **changes)
+        losses = [record["valid_nll"] for record in records]
+        first = losses.index(min(losses))
+        assert first < len(losses) - 1
+        assert_same(weights(model), after[first if best else -1])
+
     def test_a_leg_loses_no_epoch(self, make_run, train):
         seen = []
         for _ in range(4):

@@ -41,10 +41,11 @@ _EXAMPLES = "examples"
 # Of a configuration, what does not decide which model comes out.
 _FREE = frozenset(
     {"device", "compile", "cuda_graph", "checkpoint_every", "checkpoint_steps", "log_every", "tensorboard"}
-    | {"hold_out", "patience", "restore_best", "refit"}  # always as below
+    | {"hold_out", "patience", "restore_best", "refit"}  # as below, or as the recipe asks each time
 )
-# The papers train on all rows, for all epochs.
+# What a recipe leaves open: the papers train on all rows, for all epochs.
 _AS_PUBLISHED: dict[str, Any] = {"hold_out": 0, "patience": None, "restore_best": False, "valid_samples": 1}
+_DEFAULTS = TrainConfig()
 
 
 class Run:
@@ -368,7 +369,7 @@ class Run:
         Returns:
             The model on the device, and one record per epoch.
         """
-        config = dataclasses.replace(config, device=self.device, seed=seed, **_AS_PUBLISHED)
+        config = dataclasses.replace(config, device=self.device, seed=seed, **_published(config))
         folder = self.folder / "trainings" / f"{key}-seed{seed}"
         _check_same(folder, config.to_dict() | {"data": self._source}, of_examples(data))
         with SeededRandom(derive(seed, "build")):
@@ -456,6 +457,11 @@ class _Stop:
         if self.over:
             raise LegOver(f"the time of this leg ended in {self.run.id}")
         return x if self.wanted is None else self.wanted(x, generator)
+
+
+def _published(config: TrainConfig) -> dict[str, Any]:
+    """How the papers train, where a recipe asks for nothing else."""
+    return {name: value for name, value in _AS_PUBLISHED.items() if getattr(config, name) == getattr(_DEFAULTS, name)}
 
 
 def _check_same(folder: Path, config: dict[str, Any], examples: str | None) -> None:
