@@ -6,6 +6,7 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes.ops import op_for
+from leanbayes.posteriors import k_tied
 from leanbayes.posteriors.k_tied import KTiedPosterior
 from leanbayes.posteriors.mean_field import MeanFieldPosterior
 from leanbayes.testing import PosteriorSuite
@@ -137,3 +138,49 @@ def test_compilers_are_given_the_same_matrix(rank):
     factors = (posterior.log_u, posterior.log_v)
     for ours, plain in zip(torch.autograd.grad(found, factors), torch.autograd.grad(expected, factors), strict=True):
         torch.testing.assert_close(ours, plain)
+
+
+LARGE = {
+    "dense": lambda: nn.Sequential(nn.Linear(420, 380)),
+    "convolution": lambda: nn.Sequential(nn.Conv2d(64, 260, 3), nn.Flatten()),
+    "channels last": lambda: nn.Sequential(nn.Conv2d(64, 260, 3).to(memory_format=torch.channels_last), nn.Flatten()),
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_the_product_of_a_large_weight_is_computed_once_in_a_pass(kind, monkeypatch):
+    """Draws and divergence share it, and have the gradients of an expression that autograd differentiates."""
+    torch.manual_seed(0)
+    model = lb.bayesianize(LARGE[kind](), lb.KTied(estimator="weight", init_std=0.1)).double()
+    elbo = lb.ELBO(model, dataset_size=10)
+    x = torch.randn((4, 420) if kind == "dense" else (4, 64, 3, 3), dtype=torch.float64)
+    made = []
+
+    def counted(*arguments):
+        made.append(arguments)
+        return tied_scales(*arguments)
+
+    def gradients():
+        with lb.sampling(seed=1):
+            loss = elbo(x, torch.arange(4)).loss
+        return loss, torch.autograd.grad(loss, tuple(model.parameters()))
+
+    tied_scales = k_tied.tied_scales
+    monkeypatch.setattr(k_tied, "tied_scales", counted)
+    found, ours = gradients()
+    assert len(made) == 1
+    monkeypatch.setattr(KTiedPosterior, "_is_shared", lambda self: False)
+    expected, truths = gradients()
+    torch.testing.assert_close(found, expected)
+    for mine, truth in zip(ours, truths):
+        torch.testing.assert_close(mine, truth)
+
+
+def test_draws_and_divergence_of_a_large_weight_may_be_differentiated_one_after_the_other():
+    model = lb.bayesianize(nn.Linear(420, 380), lb.KTied(estimator="weight"))
+    elbo = lb.ELBO(model, dataset_size=10)
+    terms = elbo(torch.randn(4, 420), torch.randint(380, (4,)))
+    terms.nll.backward()
+    first = model.weight.posterior.log_u.grad.clone()
+    terms.kl.backward()
+    assert not torch.equal(first, model.weight.posterior.log_u.grad)

@@ -80,9 +80,10 @@ class _TiedScales(torch.autograd.Function):
         """See the class."""
         u, v = log_u.exp(), _in_memory_order(log_v.exp(), blocks)
         found = u.new_empty(sum(_sizes(blocks).whole))
-        factors = _factors(u, v, blocks)
+        # Their long side is contiguous: products with thin matrices are several times as quick so.
+        factors = [[each.mT.contiguous() for each in side] for side in _factors(u, v, blocks)]
         for one_u, one_v, part in zip(*factors, _matrices(found, blocks)):
-            torch.mm(one_u, one_v.mT, out=part)
+            torch.mm(one_u.mT, one_v, out=part)
         ctx.inputs, ctx.blocks, ctx.both, ctx.factors = (log_u, log_v), blocks, (u, v), factors
         return found
 
@@ -100,8 +101,8 @@ class _TiedScales(torch.autograd.Function):
             parts = _matrices(grad.contiguous(), ctx.blocks)
             results = _factors(by_u, by_v, ctx.blocks)
             for one_u, one_v, part, to_u, to_v in zip(*ctx.factors, parts, *results):
-                torch.mm(part, one_v, out=to_u)
-                torch.mm(part.mT, one_u, out=to_v)
+                torch.mm(part, one_v.mT, out=to_u)
+                to_v.copy_(torch.mm(one_u, part).mT)
         return by_u.mul_(u), _in_own_order(by_v.mul_(v), ctx.blocks), None
 
 

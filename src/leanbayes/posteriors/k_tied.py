@@ -19,7 +19,7 @@ from leanbayes.noise import exact_products, full_precision
 from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Posterior, may_join
 from leanbayes.posteriors._gaussian import GaussianPosterior
-from leanbayes.posteriors._joined import memory_order
+from leanbayes.posteriors._joined import memory_order, once_in_pass, pieces
 from leanbayes.posteriors._method import Method, check_prior
 from leanbayes.posteriors._tied_scales import Block, tied_scales
 from leanbayes.posteriors.mean_field import SILENT, MeanField, MeanFieldPosterior
@@ -69,12 +69,24 @@ class KTiedPosterior(GaussianPosterior):
         """See `Elementwise`."""
         if self.blocks:
             return self._scales_of_all()
+        if self._is_shared():
+            return once_in_pass("scale", self.log_u, self._scale_by_hand)
         matrix = _product(full_precision(self.log_u).exp(), full_precision(self.log_v).exp())
         shape, count = self.loc.shape, len(self.row_axes)
         rest = [size for axis, size in enumerate(shape) if axis not in self.row_axes]
         if len(shape) > 2:
             matrix = matrix.view(*(shape[axis] for axis in self.row_axes), *rest)
         return matrix if self.row_axes == (0,) else matrix.movedim(tuple(range(count)), self.row_axes)
+
+    def _is_shared(self) -> bool:
+        """Whether the product is computed once for the draws and the divergence, as that of weights that are joined."""
+        if type(self) is not KTiedPosterior or torch.compiler.is_compiling() or may_join(self.loc):
+            return False
+        return self.row_axes == (0,) and memory_order(self.loc)[0] == 0
+
+    def _scale_by_hand(self, log_u: Tensor) -> Tensor:
+        flat = tied_scales(full_precision(log_u).flatten(), full_precision(self.log_v).flatten(), (self._block(),))
+        return pieces(flat, [self.loc])[0]
 
     def _scales_of_all(self) -> Tensor:
         """Those of all weights, computed once for draws and divergence."""
