@@ -276,8 +276,10 @@ def _one_chunk(
 
 
 def _worthwhile(boundary: Boundary | None, size: int) -> Boundary | None:
-    """The boundary, unless there is nothing to fold and nothing to keep: it would cost more than it saves."""
-    return None if boundary is not None and size == 1 and not boundary.before else boundary
+    """The boundary, unless there is nothing to fold or nothing to keep: its replica would cost more than it saves."""
+    if boundary is None or not boundary.saves_work:
+        return None
+    return None if size == 1 and not boundary.before else boundary
 
 
 def _out_of_memory(error: RuntimeError) -> bool:
