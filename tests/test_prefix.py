@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import leanbayes as lb
+from leanbayes._owners import all_modules
 from leanbayes._prefix import find_boundary, forget_boundary, look_at
 from leanbayes._sampling import Sampling, Stream, sample_seed, using
 from leanbayes.nn._replica import replica
@@ -236,3 +237,17 @@ def test_no_copy_of_the_model_is_made_where_nothing_is_done_before_the_samples(f
     for sample, drawn in enumerate(outputs):
         with torch.no_grad(), using(Sampling(joint=True, streams=(Stream(sample_seed(0, sample)),))):
             torch.testing.assert_close(drawn, model(x.clone()), rtol=1e-5, atol=1e-5)
+
+
+def test_a_prediction_looks_through_the_model_once_and_the_next_one_again(monkeypatch):
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
+    model = lb.bayesianize(model, lb.MeanField(init_std=0.3)).eval()
+    x = torch.randn(5, 6)
+    lb.predict(model, x, 6, seed=0)
+    looked = []
+    monkeypatch.setattr("leanbayes._owners.all_modules", lambda of: looked.append(of) or all_modules(of))
+    lb.predict(model, x, 6, seed=0)
+    assert len([of for of in looked if of is model]) == 1
+    model[1] = nn.ReLU()
+    outputs = lb.predict(model, x, 6, seed=0).outputs
+    torch.testing.assert_close(outputs, lb.predict(copy.deepcopy(model), x, 6, seed=0).outputs)

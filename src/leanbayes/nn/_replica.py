@@ -168,8 +168,8 @@ def original(module: nn.Module) -> nn.Module:
 
 def is_compiled(model: nn.Module) -> bool:
     """Whether a model or a part of it was given to `torch.compile`."""
-    # Asked several times in every prediction: a look into the children is quicker than `hasattr`, which a module answers
-    # by an exception.
+    # Asked in every prediction: a look into the children is quicker than `hasattr`, which a module answers by an
+    # exception.
     return any(each._compiled_call_impl is not None or "_orig_mod" in each._modules for each in all_modules(model))
 
 
