@@ -7,8 +7,10 @@ import torch
 from torch import nn
 
 import leanbayes as lb
+from leanbayes._owners import all_modules
 from leanbayes._prefix import find_boundary, forget_boundary, look_at
 from leanbayes._sampling import Sampling, Stream, sample_seed, using
+from leanbayes.nn._replica import replica
 
 
 def count_calls(module):
@@ -208,3 +210,44 @@ def test_rows_that_meet_are_samples_that_meet():
     torch.manual_seed(0)
     model = lb.bayesianize(nn.Sequential(nn.Linear(6, 8), Standardises(), nn.Linear(8, 4)), lb.MeanField(init_std=0.3))
     assert not look_at(model.eval(), torch.randn(5, 6)).folds
+
+
+@pytest.mark.parametrize(
+    ("first", "saves"),
+    [
+        (nn.Flatten(), False),
+        (nn.Identity(), False),
+        (nn.ReLU(inplace=True), True),
+        (nn.Tanh(), True),
+        (nn.Linear(6, 6), True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_no_copy_of_the_model_is_made_where_nothing_is_done_before_the_samples(first, saves, monkeypatch):
+    torch.manual_seed(0)
+    network = nn.Sequential(first, nn.Linear(6, 8), nn.Linear(8, 4))
+    model = lb.bayesianize(network, lb.MeanField(init_std=0.3, estimator="weight"), where=lb.named("1", "2")).eval()
+    x = torch.randn(5, 6)
+    found = look_at(model, x.clone())
+    assert found.boundary is not None and found.boundary.saves_work is saves
+    made = []
+    monkeypatch.setattr("leanbayes._prefix.replica", lambda *args, **kwargs: made.append(1) or replica(*args, **kwargs))
+    outputs = lb.predict(model, x.clone(), 6, seed=0, joint=True, chunk=3).outputs
+    assert bool(made) is saves
+    for sample, drawn in enumerate(outputs):
+        with torch.no_grad(), using(Sampling(joint=True, streams=(Stream(sample_seed(0, sample)),))):
+            torch.testing.assert_close(drawn, model(x.clone()), rtol=1e-5, atol=1e-5)
+
+
+def test_a_prediction_looks_through_the_model_once_and_the_next_one_again(monkeypatch):
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
+    model = lb.bayesianize(model, lb.MeanField(init_std=0.3)).eval()
+    x = torch.randn(5, 6)
+    lb.predict(model, x, 6, seed=0)
+    looked = []
+    monkeypatch.setattr("leanbayes._owners.all_modules", lambda of: looked.append(of) or all_modules(of))
+    lb.predict(model, x, 6, seed=0)
+    assert len([of for of in looked if of is model]) == 1
+    model[1] = nn.ReLU()
+    outputs = lb.predict(model, x, 6, seed=0).outputs
+    torch.testing.assert_close(outputs, lb.predict(copy.deepcopy(model), x, 6, seed=0).outputs)

@@ -15,6 +15,7 @@ from leanbayes._auto_samples import Settling, deciding_blocks
 from leanbayes._chunks import best_chunk, block_rows
 from leanbayes._inputs import NanCheck, loader_input, rows, tensors
 from leanbayes._modes import eval_mode
+from leanbayes._owners import settled
 from leanbayes._prediction import Prediction, Statistics, join_statistics
 from leanbayes._prefix import Boundary, PrefixRunner, forget_boundary, look_at, sharing_at
 from leanbayes._rows import examples_first, map_rows
@@ -96,14 +97,14 @@ def predict(
         base_seed = _drawn_seed(state) if seed is None else seed
     if samples == "auto" and _is_held():
         raise ValueError("samples='auto' adds new draws, which sampling(hold=True) does not make; pass a number")
-    run = _Run(model, plan_samples(model, samples, state), state, chunk, base_seed)
-    grows = len(run.plan.stages) > 1
     many = _is_loader(x)
 
     def empty() -> _Result:
         return _Result(likelihood, keep == "outputs", sums=keep == "summary" or grows, on_cpu=many and not grad)
 
-    with eval_mode(model), torch.enable_grad() if grad else torch.no_grad(), ExitStack() as stack:
+    with settled(model), eval_mode(model), torch.enable_grad() if grad else torch.no_grad(), ExitStack() as stack:
+        run = _Run(model, plan_samples(model, samples, state), state, chunk, base_seed)
+        grows = len(run.plan.stages) > 1
         checks = stack.enter_context(_Checks())
         blocks = _batches(model, x, many, chunk, checks)
         first = list(deciding_blocks(blocks, many) if grows else islice(blocks, 1))
@@ -207,6 +208,7 @@ class _Passes:
     def __init__(self, run: _Run, x: Any) -> None:
         self.run = run
         self.x = x
+        self.compiled = is_compiled(run.model)
         self.runner: PrefixRunner | None = None
 
     def forget(self) -> None:
@@ -220,16 +222,17 @@ class _Passes:
         boundary = found.boundary
         sharing = sharing_at(model, boundary, state, stop - start) if found.folds else None
         alone = not (found.folds or _is_held())
-        size = 1 if alone else _chunk_size(self.run, stop - start, self.x, boundary, sharing is EveryCopy)
+        every_copy = sharing is EveryCopy
+        size = 1 if alone else _chunk_size(self.run, stop - start, self.x, boundary, every_copy, self.compiled)
         if self.runner is None:
             boundary = _worthwhile(boundary, size) if sharing is None else boundary
             self.runner = PrefixRunner(
                 model, self.x, boundary, sharing, writes_input=found.writes_input, axis=found.axis
             )
-        kept = None if torch.is_grad_enabled() or is_compiled(model) else {}
+        kept = None if torch.is_grad_enabled() or self.compiled else {}
         state = state.replace(kept=kept, marginal=True)
         while start < stop:
-            if not is_compiled(model):
+            if not self.compiled:
                 size = min(size, stop - start)
             try:
                 part = _one_chunk(self.runner, self.x, plan, state, start, size, base_seed)
@@ -276,8 +279,10 @@ def _one_chunk(
 
 
 def _worthwhile(boundary: Boundary | None, size: int) -> Boundary | None:
-    """The boundary, unless there is nothing to fold and nothing to keep: it would cost more than it saves."""
-    return None if boundary is not None and size == 1 and not boundary.before else boundary
+    """The boundary, unless there is nothing to fold or nothing to keep: its replica would cost more than it saves."""
+    if boundary is None or not boundary.saves_work:
+        return None
+    return None if size == 1 and not boundary.before else boundary
 
 
 def _out_of_memory(error: RuntimeError) -> bool:
@@ -300,17 +305,17 @@ def _is_held() -> bool:
     return frame is not None and frame.held
 
 
-def _chunk_size(run: _Run, count: int, x: Any, boundary: Boundary | None, every_copy: bool) -> int:
+def _chunk_size(run: _Run, count: int, x: Any, boundary: Boundary | None, every_copy: bool, compiled: bool) -> int:
     """Samples per pass, the same for all passes of so many, so that a compiled model compiles once."""
     if _is_held():
         return count
     chunk = best_chunk(run.model, x, run.state, boundary, every_copy) if run.chunk is None else run.chunk
-    if is_compiled(run.model):
+    if compiled:
         # The later stages of a number that grows are longer, and run in passes of the first one's size.
         chunk = min(chunk, run.plan.stages[0])
     passes = math.ceil(count / min(chunk, count))
     size = math.ceil(count / passes)
-    if is_compiled(run.model):
+    if compiled:
         # Whole rounds of components, so that every pass begins with component 0 and nothing compiles again.
         size = math.ceil(size / run.plan.points) * run.plan.points
     return size

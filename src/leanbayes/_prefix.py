@@ -30,9 +30,10 @@ class Boundary:
     Attributes:
         name: The module's name.
         folded: Which tensors of its flattened arguments carry the batch.
-        before: Names of the modules that finish before it begins, outermost ones only.
+        before: Names of the modules that finish before it begins, outermost ones only, and that compute something.
         width: Elements of its input per example.
         once: Whether a pass enters it once.
+        at_input: Whether it is entered with the model's input as it is.
         copies: Whether every pass needs copies of what those modules returned, as it writes into them.
     """
 
@@ -44,6 +45,7 @@ class Boundary:
         width: int,
         once: bool,
         *,
+        at_input: bool = False,
         copies: bool = False,
     ) -> None:
         self.name = name
@@ -51,7 +53,13 @@ class Boundary:
         self.before = before
         self.width = width
         self.once = once
+        self.at_input = at_input
         self.copies = copies
+
+    @property
+    def saves_work(self) -> bool:
+        """Whether folding there does less than folding at the input."""
+        return bool(self.before) or not self.at_input
 
 
 class Findings(NamedTuple):
@@ -313,7 +321,9 @@ def _search(model: nn.Module, x: Any, three: Any) -> Boundary | None:
                 for a, b in zip(trace.arguments[name], other.arguments[name])
             )
             width = sum(a.numel() for a, folds in zip(trace.arguments[name], folded) if folds) // 3
-            boundary = Boundary(name, folded, trace.before(name), width, trace.entries.count(name) == 1)
+            at_input = all(_is_view(each, three) for each in trace.arguments[name])
+            once = trace.entries.count(name) == 1
+            boundary = Boundary(name, folded, trace.before(name), width, once, at_input=at_input)
             if any(folded) and _proves(model, three, boundary, trace, state):
                 return boundary
     return None
@@ -325,6 +335,7 @@ class _Trace:
     def __init__(self) -> None:
         self.stack: list[str] = []
         self.finished: list[tuple[tuple[str, ...], str]] = []
+        self.views: set[str] = set()  # modules that return their model's input as it is
         self.candidates: list[str] = []
         self.arguments: dict[str, list[Any]] = {}
         self.entered_at: dict[str, int] = {}
@@ -336,15 +347,15 @@ class _Trace:
         """Modules that are done when `name` is entered and whose caller is not: what need not run again."""
         done = self.finished[: self.entered_at[name]]
         open_modules = {"", *self.candidates[self.candidates.index(name) + 1 :]}
-        return tuple(
-            dict.fromkeys(inner for callers, inner in done if (callers[-1] if callers else "") in open_modules)
-        )
+        outermost = (inner for callers, inner in done if (callers[-1] if callers else "") in open_modules)
+        return tuple(dict.fromkeys(name for name in outermost if name not in self.views))
 
 
 def _trace(model: nn.Module, x: Any, boundary: Boundary | None = None, n: int = 1) -> _Trace:
     """Run a replica whose modules tell when they are entered and left, with samples folded at a boundary."""
     trace = _Trace()
     running = replica(model, own_hooks=True)
+    untouched = _versions(x)
 
     def watch(name: str, module: nn.Module) -> None:
         def enter(_: nn.Module, args: Any, kwargs: Any) -> None:
@@ -364,6 +375,8 @@ def _trace(model: nn.Module, x: Any, boundary: Boundary | None = None, n: int = 
             if not trace.candidates:
                 trace.stack.pop()
                 trace.finished.append((tuple(trace.stack), name))
+                if _is_view(output, x) and _versions(x) == untouched:
+                    trace.views.add(name)
 
         module.register_forward_pre_hook(enter, with_kwargs=True)
         module.register_forward_hook(leave)
@@ -375,6 +388,14 @@ def _trace(model: nn.Module, x: Any, boundary: Boundary | None = None, n: int = 
         _fold_at(running, boundary, n)
     trace.output = output_tensor(call(running, x))
     return trace
+
+
+def _is_view(value: Any, x: Any) -> bool:
+    """Whether a value is the one tensor that a model was given, in whatever shape."""
+    if not isinstance(value, Tensor) or not isinstance(x, Tensor):
+        return False
+    same_memory = value.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    return same_memory and (value.numel(), value.dtype) == (x.numel(), x.dtype)
 
 
 def _proves(model: nn.Module, x: Any, boundary: Boundary, trace: _Trace, state: Sampling) -> bool:

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from leanbayes._owners import all_modules
+
 T = TypeVar("T")
 
 # What every module has: tensors, children and hooks, which are copied as such.
@@ -166,9 +168,9 @@ def original(module: nn.Module) -> nn.Module:
 
 def is_compiled(model: nn.Module) -> bool:
     """Whether a model or a part of it was given to `torch.compile`."""
-    # Asked before every prediction: a look into the children is quicker than `hasattr`, which a module answers by an
+    # Asked in every prediction: a look into the children is quicker than `hasattr`, which a module answers by an
     # exception.
-    return any(module._compiled_call_impl is not None or "_orig_mod" in module._modules for module in model.modules())
+    return any(each._compiled_call_impl is not None or "_orig_mod" in each._modules for each in all_modules(model))
 
 
 class _Function(nn.Module):
