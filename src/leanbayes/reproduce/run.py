@@ -232,7 +232,7 @@ class Run:
             for text in done["notes"]:
                 self.note(text)
             return done["value"]
-        if not self._wanted(name):
+        if not self.wants(name):
             raise PartDone(self.id, [name])
         self.check_time()
         value, seconds = self._timed(name, work)
@@ -258,7 +258,8 @@ class Run:
             raise
         return value, before + time.monotonic() - began
 
-    def _wanted(self, name: str) -> bool:
+    def wants(self, name: str) -> bool:
+        """Whether a piece of work is among those that the run is to do."""
         return not self.only or any(fnmatch.fnmatchcase(name, pattern) for pattern in self.only)
 
     def _done(self, name: str) -> dict[str, Any] | None:
@@ -271,7 +272,12 @@ class Run:
             return False
         if self._settings_of(name, theirs["settings"]) != self._settings_of(name, own["settings"]):
             return False
-        return all(self._fingerprint(key) == value for key, value in piece["fingerprints"].items())
+        try:
+            return all(self._fingerprint(key) == value for key, value in piece["fingerprints"].items())
+        except NotComplete:
+            raise
+        except FileNotFoundError:
+            return False  # a machine that does other pieces need not have these data
 
     def _about(self) -> dict[str, Any]:
         return {"settings": as_json(self.settings), "data": self._source}
@@ -292,10 +298,10 @@ class Run:
         Raises:
             PartDone: If some of them are open, and those that the run is to do are done.
         """
-        open_ones = [name for name in pieces if not self._wanted(name) and not self._done(name)]
+        open_ones = [name for name in pieces if not self.wants(name) and not self._done(name)]
         if open_ones:
             wanted = {name: arguments for name, arguments in pieces.items() if name not in open_ones}
-            if not any(self._wanted(name) for name in wanted):
+            if not any(self.wants(name) for name in wanted):
                 raise ValueError(f"no piece of work matches {', '.join(self.only)}; there are {', '.join(pieces)}")
             self.units(work, wanted, alone=alone)
             raise PartDone(self.id, open_ones)
