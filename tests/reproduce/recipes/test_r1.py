@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 import leanbayes as lb
-from leanbayes.reproduce import LegOver
+from leanbayes.reproduce import LegOver, PartDone
 from leanbayes.reproduce.recipes import _r1_extras as extras
 from leanbayes.reproduce.recipes import _r1_networks as r1
 from leanbayes.reproduce.recipes import _r1_table as table
 from leanbayes.reproduce.recipes import _r1_training as training
-from leanbayes.reproduce.recipes import r1_beyond, r1_imagenet
+from leanbayes.reproduce.recipes import r1_beyond, r1_cifar10, r1_imagenet, r1_shift
 from leanbayes.reproduce.recipes._r1_training import Training
 from leanbayes.reproduce.run import Run
 from leanbayes.testing import assert_close
@@ -240,3 +240,60 @@ def test_a_search_never_sees_corrupted_test_images(tmp_path):
     one = run(tmp_path, held_out=20)
     with pytest.raises(ValueError, match="leave it at 0"):
         r1.shift_of(one, replace(TINY, family="plain"), 0, r1.images(one, "cifar10"))
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Scores without any training; the list of what was asked for."""
+    asked = []
+
+    def scores(run, name, seed, place):
+        asked.append((place, name, seed))
+        return found_with(one=0.1 + 0.01 * len(asked))["one"][0] | {"parameters": 100}
+
+    monkeypatch.setattr(r1, "scores", scores)
+    return asked
+
+
+def test_a_network_is_decided_by_its_own_settings_alone(tmp_path, counted):
+    few = run(tmp_path, networks=("deterministic", "normal"))
+    few.only = ("*deterministic*",)
+    with pytest.raises(PartDone):
+        r1_cifar10.measure(few)
+    assert counted == [("cifar10", "deterministic", 0)]
+    # What concerns other networks keeps it, and what concerns it does not.
+    r1_cifar10.measure(run(tmp_path, networks=("normal", "deterministic"), prior_at="start", components=3))
+    assert counted[1:] == [("cifar10", "normal", 0)]
+    r1_cifar10.measure(run(tmp_path, networks=("deterministic", "normal"), plain_l2=1e-3, prior_at="start"))
+    assert counted[2:] == [("cifar10", "deterministic", 0), ("cifar10", "normal", 0)]
+
+
+def test_a_search_builds_on_the_networks_of_the_table(tmp_path, counted):
+    table_run = run(tmp_path, networks=("deterministic", "normal", "ensemble"))
+    r1_cifar10.measure(table_run)
+    before = len(counted)
+    settings = r1.SMOKE | {"held_out": 24, "trial_depth": 16, "trial_width": 1, "candidates": ("averaged",)}
+    outcome = r1_beyond.measure(Run("r1-beyond", "smoke", settings, (0,), tmp_path, progress=False))
+    assert [name for _, name, _ in counted[before:]] == ["normal", "normal"]
+    more = settings | {"candidates": ("averaged", "own views")}
+    r1_beyond.measure(Run("r1-beyond", "smoke", more, (0,), tmp_path, progress=False))
+    # A candidate more is one trial more.
+    assert [name for _, name, _ in counted[before + 2 :]] == ["normal"]
+    assert outcome.rows
+
+
+def test_corrupted_images_need_the_data_of_what_is_asked_for_alone(tmp_path, monkeypatch):
+    loaded = []
+    monkeypatch.setattr(r1, "images", lambda run, name: loaded.append(name))
+    monkeypatch.setattr(r1, "shift_scores", lambda run, name, seed, place: {})
+    one = run(tmp_path, "r1-shift", networks=("normal",), places=("cifar10", "cifar100"), hundred=("normal",))
+    one.only = ("cifar10-*",)
+    with pytest.raises(PartDone) as part:
+        r1_shift.measure(one)
+    assert loaded == ["cifar10"] and part.value.open == ["cifar100-normal-seed0"]
+
+
+def test_where_priors_are_centred_concerns_normal_factors_alone():
+    cauchy, normal = (replace(TINY, family=family, components=2) for family in ("cauchy", "normal"))
+    assert cauchy.key() == replace(cauchy, prior_at="start").key()
+    assert normal.key() != replace(normal, prior_at="start").key()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from leanbayes import corruptions
 from leanbayes._sampling import SeededRandom
+from leanbayes.compare.checkpoint import as_json
 from leanbayes.data import Dataset
 from leanbayes.metrics import functional as metrics
 from leanbayes.reproduce.recipes import _emp_networks as emp
@@ -119,17 +121,34 @@ def _in_stages(settings: Mapping[str, Any], t: Training) -> Training:
     return t
 
 
+def decides(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What decides the scores of a network or ensemble of the tables: its training, and how it is judged."""
+    if not settings.keys() >= SMOKE.keys():
+        return dict(settings)  # of a former version
+    t = training(settings, ENSEMBLES.get(name, name))
+    judged = {key: settings[key] for key in ("fast", "held_out", "severities", "corruptions")}
+    count = settings["members"] if name in ENSEMBLES else 1
+    return judged | as_json({"training": dataclasses.asdict(t.essential()), "draws": _draws(settings, t), "of": count})
+
+
+def deciding(piece: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The same by the name that `pieces` gives: settings of other networks, or which ones there are, do not count."""
+    return decides(settings, piece.partition("-")[2].rpartition("-seed")[0])
+
+
 def members(run: Run, seed: int) -> list[int]:
     """Seeds of the networks of an ensemble; the first ensemble has the seeds from 0."""
     count = run.settings["members"]
     return list(range(seed * count, (seed + 1) * count))
 
 
-def pieces(run: Run, names: Sequence[str], place: str) -> dict[str, tuple[str, int, str]]:
+def pieces(
+    run: Run, names: Sequence[str], place: str, seeds: Sequence[int] | None = None
+) -> dict[str, tuple[str, int, str]]:
     """The pieces of work for networks and ensembles: each network of an ensemble is one of its own, and comes first."""
     found: dict[str, tuple[str, int, str]] = {}
     for name in names:
-        for seed in run.seeds:
+        for seed in run.seeds if seeds is None else seeds:
             single = ENSEMBLES.get(name)
             for number in () if single is None else members(run, seed):
                 found[f"{place}-{single}-seed{number}"] = (str(single), number, place)
@@ -156,7 +175,7 @@ def scores_of(
     """How a network predicts clean images, by the number of draws of each component."""
     model, records = train(run, t, seed, data, watch=watch)
     x, y = judged(run, data)
-    draws = _draws(run, t)
+    draws = _draws(run.settings, t)
     began = time.monotonic()
     outputs = predictions(run, model, x, t.essential().components * max(draws), seed, "clean").cpu()
     found = {
@@ -172,11 +191,11 @@ def scores_of(
     return found | _by_draws(outputs, y, t.essential().components, draws)
 
 
-def _draws(run: Run, t: Training) -> tuple[int, ...]:
+def _draws(settings: Mapping[str, Any], t: Training) -> tuple[int, ...]:
     """Numbers of draws for each component that are compared; points need one."""
     if t.family in ("plain", "delta"):
         return (1,)
-    return tuple(run.settings["draws"]) if t.family in FACTORS else (run.settings["other_draws"],)
+    return tuple(settings["draws"]) if t.family in FACTORS else (settings["other_draws"],)
 
 
 def _by_draws(outputs: Tensor, y: Tensor, components: int, draws: Sequence[int]) -> dict[str, Any]:
@@ -265,7 +284,7 @@ def shift_of(
     if run.settings["held_out"]:
         raise ValueError("corrupted images are test images, which held_out keeps apart; leave it at 0 for this result")
     model, _ = train(run, t, seed, data, watch=watch)
-    draws = _draws(run, t)
+    draws = _draws(run.settings, t)
     count = t.essential().components * (draws[0] if t.family == "normal" else draws[-1])
     predict = emp.Predictor(run, model, count)
     y, kept = data.test.y, []

@@ -32,7 +32,7 @@ def measure(run: Run, place: str, published: Published, closed: float) -> Outcom
     unknown = [name for name in names if name not in r1.TITLES]
     if unknown:
         raise ValueError(f"networks has no {unknown[0]!r}; it has {', '.join(r1.TITLES)}")
-    done = run.units(r1.scores, r1.pieces(run, names, place))
+    done = run.decided_by(r1.deciding).units(r1.scores, r1.pieces(run, names, place))
     found = {name: [done[f"{place}-{name}-seed{seed}"] for seed in run.seeds] for name in names}
     rows = _rows(run, found, published)
     checks = _checks(found, closed)

@@ -101,14 +101,16 @@ class Training:
         """The same with what makes no difference to its family at the default, so that it names one training."""
         off: set[str] = set()
         if self.family not in FACTORS:
-            off |= {"components", "on", "form", "random_sign", "prior_at", "init_spread", "norms", "tile"}
+            off |= {"components", "on", "form", "random_sign", "init_spread", "norms", "tile"}
             off |= {"likelihood", "kl", "diversity", "own_views", "init_std", "factor_lr"}
         if self.family in ("plain", "dropout", "delta"):
-            off |= {"prior_std", "prior_at", "init_std", "anneal", "kl"}
+            off |= {"prior_std", "init_std", "anneal", "kl"}
         if self.family == "delta":
             off |= {"on", "form"}
         if self.family in _POSITIVE:
-            off |= {"random_sign", "prior_at"}
+            off.add("random_sign")
+        if self.family != "normal":
+            off.add("prior_at")
         if self.family != "cauchy":
             off.add("clip")
         if self.family != "dropout":

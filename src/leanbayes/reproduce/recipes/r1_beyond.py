@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
@@ -59,23 +60,20 @@ def measure(run: Run) -> Outcome:
     unknown = [name for name in names if name not in CANDIDATES]
     if unknown:
         raise ValueError(f"candidates has no {unknown[0]!r}; it has {', '.join(CANDIDATES)}")
-    tried = run.units(trial, {f"trial-{name.replace(' ', '-')}": (name,) for name in names})
-    found = {name: tried[f"trial-{name.replace(' ', '-')}"] for name in names}
+    own = run.decided_by(_deciding)
+    tried = own.units(trial, {f"trial-{_word(name)}": (name,) for name in names})
+    found = {name: tried[f"trial-{_word(name)}"] for name in names}
     best = min(found, key=lambda name: r1.at(found[name], "normal")["nll"])
     rows = [
         Row(f"{name}, held-out images", text, None, [r1.at(one, "normal")[key]])
         for name, one in found.items()
         for key, text in r1.METRICS.items()
     ]
-    todo: dict[str, Any] = {}
-    for seed in run.seeds:
-        todo[f"test-{best.replace(' ', '-')}-seed{seed}"] = (best, seed)
-    for number in r1.members(run, 0):
-        todo[f"test-deterministic-seed{number}"] = ("deterministic", number)
-    todo["test-ensemble"] = ("ensemble", 0)
-    done = run.units(test, todo)
-    winners = [done[f"test-{best.replace(' ', '-')}-seed{seed}"] for seed in run.seeds]
-    plain, ensemble = done["test-deterministic-seed0"], done["test-ensemble"]
+    winners = list(own.units(test, {f"test-{_word(best)}-seed{seed}": (best, seed) for seed in run.seeds}).values())
+    # Those of the table, which is trained with the same settings.
+    others = run.changed(held_out=0).as_recipe("r1-cifar10").decided_by(r1.deciding)
+    done = others.units(r1.scores, r1.pieces(run, ("deterministic", "ensemble"), "cifar10", (0,)))
+    plain, ensemble = (done[f"cifar10-{name}-seed0"] for name in ("deterministic", "ensemble"))
     for title, ones in ((f"best: {best}", winners), ("deterministic", [plain]), ("ensemble", [ensemble])):
         rows += [
             Row(title, text, None, [r1.at(one, "normal")[key] for one in ones]) for key, text in r1.METRICS.items()
@@ -102,17 +100,36 @@ def measure(run: Run) -> Outcome:
 
 def trial(run: Run, name: str) -> dict[str, Any]:
     """How a candidate, trained on most training images, predicts the others."""
-    size = {"depth": run.settings["trial_depth"], "width": run.settings["trial_width"]}
-    part = run.changed(**size, **changed(run.settings, name))
-    return r1.scores(part, CANDIDATES[name][0], 0, "cifar10")
+    return r1.scores(run.changed(**_of_trial(run.settings, name)), CANDIDATES[name][0], 0, "cifar10")
 
 
 def test(run: Run, name: str, seed: int) -> dict[str, Any]:
-    """How a candidate, a plain network or the ensemble, trained on all training images, predicts the test images."""
-    if name not in CANDIDATES:
-        return r1.scores(run.changed(held_out=0), name, seed, "cifar10")
-    part = run.changed(held_out=0, **changed(run.settings, name))
-    return r1.scores(part, CANDIDATES[name][0], seed, "cifar10")
+    """How a candidate, trained on all training images, predicts the test images."""
+    return r1.scores(run.changed(**_of_test(run.settings, name)), CANDIDATES[name][0], seed, "cifar10")
+
+
+def _of_trial(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {"depth": settings["trial_depth"], "width": settings["trial_width"], **changed(settings, name)}
+
+
+def _of_test(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {"held_out": 0, **changed(settings, name)}
+
+
+def _word(name: str) -> str:
+    """A candidate in the name of a piece of work."""
+    return re.sub(r"\W+", "-", name)
+
+
+def _deciding(piece: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings that decide a trial or test: other candidates do not count."""
+    kind, _, rest = piece.partition("-")
+    names = {_word(name): name for name in CANDIDATES}
+    name = names.get(rest if kind == "trial" else rest.rpartition("-seed")[0])
+    if name is None or "trial_depth" not in settings:
+        return settings
+    changes = _of_trial if kind == "trial" else _of_test
+    return r1.decides({**settings, **changes(settings, name)}, CANDIDATES[name][0])
 
 
 def draw(figure: Mapping[str, Any], canvas: Any) -> None:
