@@ -169,6 +169,19 @@ def test_ensembles_average_the_networks_that_are_there(tmp_path):
     assert parameters[1] == 2 * parameters[0]
 
 
+def test_ensembles_average_corrupted_images_severity_by_severity(tmp_path):
+    one = run(tmp_path, "r1-shift", corruptions=("contrast", "fog"), severities=(1, 5))
+    found = one.units(r1.shift_scores, r1.pieces(one, ["ensemble"], "cifar10"))["cifar10-ensemble-seed0"]
+    data = r1.images(one, "cifar10")
+    t = r1.training(one.settings, "deterministic")
+    for severity in (1, 5):
+        paths = [r1._outputs_path(one, t, seed, data, f"corrupted-{severity}") for seed in (0, 1)]
+        logits = [torch.load(path, weights_only=True) for path in paths]
+        assert logits[0].shape == (2, 40, 10) and logits[0].dtype == torch.float16
+        fog = torch.stack(logits)[:, 1].float().softmax(-1).mean(0)
+        assert found[str(severity)][1] == pytest.approx(r1.quality(fog, data.test.y))
+
+
 def test_held_out_images_are_training_images(tmp_path):
     one = run(tmp_path, held_out=20)
     data = r1.images(one, "cifar10")

@@ -231,9 +231,9 @@ def quality(probs: Tensor, y: Tensor) -> dict[str, float]:
 
 
 def predictions(run: Run, model: nn.Module, x: Tensor, samples: int, seed: int, purpose: str) -> Tensor:
-    """Outputs ``[S, N, classes]``."""
+    """Outputs ``[S, N, classes]``; compiling would take longer than the images do once."""
     with SeededRandom(derive(seed, purpose)):
-        return emp.Predictor(run, model, samples)(x)
+        return emp.Predictor(run, model, samples, capture=False)(x)
 
 
 def _keep(run: Run, t: Training, seed: int, data: Dataset, part: str, outputs: Tensor) -> None:
@@ -272,9 +272,12 @@ def shift_scores(run: Run, name: str, seed: int, place: str) -> dict[str, Any]:
     single = ENSEMBLES.get(name)
     if single is None:
         return shift_of(run, training(run.settings, name), seed, data)
-    outputs = [_kept_outputs(run, single, number, data, "corrupted") for number in members(run, seed)]
-    probs = iter(torch.stack(outputs).float().softmax(-1).mean(0))  # [corruptions, N, C], in the order of the scores
-    return _by_severity(run, lambda kind, severity: quality(next(probs), data.test.y))
+    found = {}
+    for severity in run.settings["severities"]:
+        outputs = [_kept_outputs(run, single, number, data, _corrupted_part(severity)) for number in members(run, seed)]
+        probs = torch.stack(outputs).float().softmax(-1).mean(0)  # [corruptions, N, C]
+        found[str(severity)] = [quality(each, data.test.y) for each in probs]
+    return found
 
 
 def shift_of(
@@ -286,26 +289,26 @@ def shift_of(
     model, _ = train(run, t, seed, data, watch=watch)
     draws = _draws(run.settings, t)
     count = t.essential().components * (draws[0] if t.family == "normal" else draws[-1])
-    predict = emp.Predictor(run, model, count)
-    y, kept = data.test.y, []
-
-    def score(kind: str, severity: int) -> dict[str, float]:
-        with SeededRandom(derive(seed, kind, severity)):
-            outputs = predict(corrupted(data, kind, severity, predict.device)).cpu()
-        if t.family == "plain":
-            kept.append(outputs[0])
-        return quality(outputs.float().softmax(-1).mean(0), y)
-
-    found = _by_severity(run, score)
-    if kept:
-        _keep(run, t, seed, data, "corrupted", torch.stack(kept))
+    # One pass over all corrupted images is over before a network is compiled.
+    predict = emp.Predictor(run, model, count, capture=count > 1)
+    found = {}
+    for severity in run.settings["severities"]:
+        scored, kept = [], []
+        for kind in run.settings["corruptions"] or corruptions.NAMES:
+            with SeededRandom(derive(seed, kind, severity)):
+                outputs = predict(corrupted(data, kind, severity, predict.device)).cpu()
+            scored.append(quality(outputs.float().softmax(-1).mean(0), data.test.y))
+            if t.family == "plain":
+                kept.append(outputs[0])
+        if kept:
+            _keep(run, t, seed, data, _corrupted_part(severity), torch.stack(kept))
+        found[str(severity)] = scored
     return found
 
 
-def _by_severity(run: Run, score: Callable[[str, int], dict[str, float]]) -> dict[str, Any]:
-    s = run.settings
-    kinds = s["corruptions"] or corruptions.NAMES
-    return {str(severity): [score(kind, severity) for kind in kinds] for severity in s["severities"]}
+def _corrupted_part(severity: int) -> str:
+    """One file for each severity, since those of all are too large to be carried from machine to machine."""
+    return f"corrupted-{severity}"
 
 
 def over_corruptions(one: Mapping[str, Any], metric: str, severity: str | None = None) -> tuple[float, float]:
