@@ -281,6 +281,23 @@ def test_a_network_is_decided_by_its_own_settings_alone(tmp_path, counted):
     assert counted[2:] == [("cifar10", "deterministic", 0), ("cifar10", "normal", 0)]
 
 
+def test_the_better_of_the_rank_1_networks_has_more_seeds(tmp_path, monkeypatch):
+    values = {"deterministic": (0.2,), "ensemble": (0.1,), "normal": (0.14,), "cauchy": (0.12, 0.13, 0.14)}
+
+    def scores(run, name, seed, place):
+        return found_with(one=values[name][min(seed, len(values[name]) - 1)])["one"][0] | {"parameters": 100}
+
+    monkeypatch.setattr(r1, "scores", scores)
+    outcome = r1_cifar10.measure(run(tmp_path, networks=tuple(values), winner_seeds=(0, 1, 2)))
+    nll = {row.name: row.measured for row in outcome.rows if row.metric == "NLL, nats"}
+    assert nll["rank-1, Cauchy"] == [0.12, 0.13, 0.14] and nll["rank-1, Gaussian"] == [0.14]
+    assert outcome.verdict == "holds"
+    # Of 0.1 nats the three close 70 % on average.
+    found = found_with(deterministic=0.2, ensemble=0.1) | {"cauchy": found_with(a=0.12, b=0.13, c=0.14).values()}
+    found["cauchy"] = [one for ones in found["cauchy"] for one in ones]
+    assert table.gap_closed(found, "cauchy") == pytest.approx([80.0, 70.0, 60.0])
+
+
 def test_a_search_builds_on_the_networks_of_the_table(tmp_path, counted):
     table_run = run(tmp_path, networks=("deterministic", "normal", "ensemble"))
     r1_cifar10.measure(table_run)
