@@ -240,6 +240,24 @@ def test_the_best_candidate_on_held_out_images_meets_the_test_images(tmp_path, m
     ]
 
 
+def test_a_candidate_that_diverges_does_not_end_the_search(tmp_path, monkeypatch):
+    def scores(run, name, seed, place):
+        if run.settings["factor_lr"] == 4.0:
+            raise FloatingPointError("the loss is nan")
+        return found_with(one=0.1)["one"][0] | {"parameters": 100}
+
+    monkeypatch.setattr(r1, "scores", scores)
+    names = ("fast factors", "published")
+    settings = r1.SMOKE | {"held_out": 24, "trial_depth": 16, "trial_width": 1, "candidates": names}
+    outcome = r1_beyond.measure(Run("r1-beyond", "smoke", settings, (0,), tmp_path, progress=False))
+    assert "among 1 candidates: published" in outcome.notes[0] and set(outcome.figure) == {"published"}
+    assert outcome.notes[-1] == "fast factors: the loss is nan"
+    with pytest.raises(FloatingPointError, match="no candidate"):
+        r1_beyond.measure(
+            Run("r1-beyond", "smoke", settings | {"candidates": names[:1]}, (0,), tmp_path, progress=False)
+        )
+
+
 def test_the_course_of_a_training_is_seen_also_where_another_recipe_trained_the_same(tmp_path):
     one = run(tmp_path, watched=20)
     data = r1.images(one, "cifar10")

@@ -63,6 +63,9 @@ def measure(run: Run) -> Outcome:
     own = run.decided_by(_deciding)
     tried = own.units(trial, {f"trial-{_word(name)}": (name,) for name in names})
     found = {name: tried[f"trial-{_word(name)}"] for name in names}
+    failed = {name: found.pop(name)["failed"] for name in names if "failed" in found[name]}
+    if not found:
+        raise FloatingPointError(f"no candidate could be trained: {failed}")
     best = min(found, key=lambda name: r1.at(found[name], "normal")["nll"])
     rows = [
         Row(f"{name}, held-out images", text, None, [r1.at(one, "normal")[key]])
@@ -91,16 +94,20 @@ def measure(run: Run) -> Outcome:
     settings = ", ".join(f"{key}={value}" for key, value in CANDIDATES[best][1].items()) or "as published"
     notes = [
         f"chosen on {s['held_out']} held-out training images by the NLL of WRN-{s['trial_depth']}-{s['trial_width']} "
-        f"among {len(names)} candidates: {best} ({settings})",
+        f"among {len(found)} candidates: {best} ({settings})",
         f"WRN-{s['depth']}-{s['width']}, {s['epochs']} tiled epochs or as many passes; limits are those of the "
         "published ensemble of four WRN-28-10",
+        *(f"{name}: {why}" for name, why in failed.items()),
     ]
     return Outcome(rows, checks, figure, notes)
 
 
 def trial(run: Run, name: str) -> dict[str, Any]:
-    """How a candidate, trained on most training images, predicts the others."""
-    return r1.scores(run.changed(**_of_trial(run.settings, name)), CANDIDATES[name][0], 0, "cifar10")
+    """How a candidate, trained on most training images, predicts the others; what diverges is out of the search."""
+    try:
+        return r1.scores(run.changed(**_of_trial(run.settings, name)), CANDIDATES[name][0], 0, "cifar10")
+    except FloatingPointError as error:
+        return {"failed": str(error)}
 
 
 def test(run: Run, name: str, seed: int) -> dict[str, Any]:
