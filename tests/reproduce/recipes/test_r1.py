@@ -9,6 +9,7 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes.reproduce import LegOver, PartDone
+from leanbayes.reproduce.recipes import _emp_networks as emp
 from leanbayes.reproduce.recipes import _r1_extras as extras
 from leanbayes.reproduce.recipes import _r1_networks as r1
 from leanbayes.reproduce.recipes import _r1_table as table
@@ -191,7 +192,8 @@ def test_held_out_images_are_training_images(tmp_path):
 
 def found_with(**nll):
     return {
-        name: [{"draws": {"1": {"nll": value, "ece": value / 10, "accuracy": 90.0}}}] for name, value in nll.items()
+        name: [{"judged": "1", "draws": {"1": {"nll": value, "ece": value / 10, "accuracy": 90.0}}}]
+        for name, value in nll.items()
     }
 
 
@@ -223,7 +225,8 @@ def test_the_best_candidate_on_held_out_images_meets_the_test_images(tmp_path, m
         s = run.settings
         asked.append((name, seed, s["held_out"], s["depth"], s["average"]))
         nll = 0.1 if s["average"] else 0.2
-        return {"draws": {"1": {"nll": nll, "ece": 0.005, "accuracy": 96.0}}, "parameters": 100 + (name == "normal")}
+        scores = {"1": {"nll": nll, "ece": 0.005, "accuracy": 96.0}}
+        return {"judged": "1", "draws": scores, "parameters": 100 + (name == "normal")}
 
     monkeypatch.setattr(r1, "scores", scores)
     settings = r1.SMOKE | {"held_out": 24, "trial_depth": 16, "trial_width": 1, "candidates": ("published", "averaged")}
@@ -265,6 +268,23 @@ def test_the_course_of_a_training_is_seen_also_where_another_recipe_trained_the_
     assert r1.scores_of(one, t, 0, data)["watched"] == []
     (seen,) = r1.scores_of(one, t, 0, data, [r1.Watch(one, t, data, 0)])["watched"]
     assert seen["epoch"] == 1 and len(seen["each"]) == 2 and seen["components"]["diversity"] >= 0
+
+
+@pytest.mark.parametrize("family, judged", [("normal", 1), ("lognormal", 1), ("cauchy", 3), ("halfcauchy", 3)])
+def test_heavy_tails_are_drawn_repeatedly_for_clean_and_corrupted_images(family, judged, tmp_path, monkeypatch):
+    samples = []
+
+    class Predictor(emp.Predictor):
+        def __init__(self, run, model, count, **options):
+            samples.append(count)
+            super().__init__(run, model, count, **options)
+
+    monkeypatch.setattr(emp, "Predictor", Predictor)
+    one = run(tmp_path, draws=(1, 3), corruptions=("contrast",), severities=(1,))
+    data, t = r1.images(one, "cifar10"), replace(TINY, family=family, components=2, epochs=1)
+    found = r1.scores_of(one, t, 0, data)
+    r1.shift_of(one, t, 0, data)
+    assert samples == [6, 2 * judged] and r1.at(found) == found["draws"][str(judged)]
 
 
 def test_a_search_never_sees_corrupted_test_images(tmp_path):

@@ -19,7 +19,7 @@ from leanbayes.data import Dataset
 from leanbayes.metrics import functional as metrics
 from leanbayes.reproduce.recipes import _emp_networks as emp
 from leanbayes.reproduce.recipes._corrupted import corrupted
-from leanbayes.reproduce.recipes._r1_training import FACTORS, Training, build, of_settings, train
+from leanbayes.reproduce.recipes._r1_training import FACTORS, HEAVY, Training, build, of_settings, train
 from leanbayes.reproduce.run import Run
 from leanbayes.training import EpochEnd
 from leanbayes.training.seeds import derive
@@ -166,7 +166,7 @@ def scores(run: Run, name: str, seed: int, place: str) -> dict[str, Any]:
     _, y = judged(run, data)
     count = len(outputs)
     parameters = count * _count(run, single, data)
-    return {"parameters": parameters, **_by_draws(outputs, y, count, (1,))}
+    return {"parameters": parameters, **_by_draws(outputs, y, count, (1,), 1)}
 
 
 def scores_of(
@@ -188,7 +188,7 @@ def scores_of(
     }
     if t.family == "plain":
         _keep(run, t, seed, data, "clean", outputs)
-    return found | _by_draws(outputs, y, t.essential().components, draws)
+    return found | _by_draws(outputs, y, t.essential().components, draws, _judged_draws(run.settings, t))
 
 
 def _draws(settings: Mapping[str, Any], t: Training) -> tuple[int, ...]:
@@ -198,9 +198,15 @@ def _draws(settings: Mapping[str, Any], t: Training) -> tuple[int, ...]:
     return tuple(settings["draws"]) if t.family in FACTORS else (settings["other_draws"],)
 
 
-def _by_draws(outputs: Tensor, y: Tensor, components: int, draws: Sequence[int]) -> dict[str, Any]:
+def _judged_draws(settings: Mapping[str, Any], t: Training) -> int:
+    """The number of draws by which a network is compared: as published, heavy-tailed factors are drawn repeatedly."""
+    draws = _draws(settings, t)
+    return draws[-1] if t.family in HEAVY else draws[0]
+
+
+def _by_draws(outputs: Tensor, y: Tensor, components: int, draws: Sequence[int], judged: int) -> dict[str, Any]:
     """Scores by the number of draws for each component, and what components have in common."""
-    found: dict[str, Any] = {"draws": {}}
+    found: dict[str, Any] = {"judged": str(judged), "draws": {}}
     for count in draws:
         found["draws"][str(count)] = quality(outputs[: components * count].float().softmax(-1).mean(0), y)
     probs = outputs[: components * draws[-1]].float().softmax(-1).mean(0)
@@ -283,12 +289,11 @@ def shift_scores(run: Run, name: str, seed: int, place: str) -> dict[str, Any]:
 def shift_of(
     run: Run, t: Training, seed: int, data: Dataset, watch: Sequence[Callable[[EpochEnd], Any]] = ()
 ) -> dict[str, Any]:
-    """The same for any network; as published, Cauchy factors are drawn several times for each component."""
+    """The same for any network."""
     if run.settings["held_out"]:
         raise ValueError("corrupted images are test images, which held_out keeps apart; leave it at 0 for this result")
     model, _ = train(run, t, seed, data, watch=watch)
-    draws = _draws(run.settings, t)
-    count = t.essential().components * (draws[0] if t.family == "normal" else draws[-1])
+    count = t.essential().components * _judged_draws(run.settings, t)
     # One pass over all corrupted images is over before a network is compiled.
     predict = emp.Predictor(run, model, count, capture=count > 1)
     found = {}
@@ -318,10 +323,9 @@ def over_corruptions(one: Mapping[str, Any], metric: str, severity: str | None =
     return statistics.fmean(values), statistics.pstdev(values)
 
 
-def at(one: Mapping[str, Any], name: str = "") -> dict[str, float]:
-    """The scores by which a network is compared: of one draw for each Gaussian component, else of all draws."""
-    draws = list(one["draws"])
-    return one["draws"][draws[0] if name.startswith("normal") else draws[-1]]
+def at(one: Mapping[str, Any]) -> dict[str, float]:
+    """The scores by which a network is compared."""
+    return one["draws"][one["judged"]]
 
 
 class Watch:

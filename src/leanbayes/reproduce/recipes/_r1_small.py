@@ -77,20 +77,15 @@ def step_time(run: Run, t: Training) -> dict[str, Any]:
 
 
 def rows(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Row]:
-    """NLL, accuracy and ECE of clean and corrupted images."""
+    """NLL, accuracy and ECE of clean and corrupted images, of as many draws each."""
     made = []
     for name, ones in found.items():
         for key, text in r1.METRICS.items():
-            made.append(Row(name, text, None, [first(one)[key] for one in ones]))
+            made.append(Row(name, text, None, [r1.at(one)[key] for one in ones]))
             if CORRUPTED in ones[0]:
                 values = [r1.over_corruptions(one[CORRUPTED], key)[0] for one in ones]
                 made.append(Row(f"{name}, corrupted", text, None, values))
     return made
-
-
-def first(one: Mapping[str, Any]) -> dict[str, float]:
-    """The scores of one draw for each component."""
-    return next(iter(one["draws"].values()))
 
 
 def note(run: Run) -> str:

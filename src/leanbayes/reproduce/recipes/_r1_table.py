@@ -42,7 +42,7 @@ def measure(run: Run, place: str, published: Published, closed: float) -> Outcom
     rows = _rows(run, found, published)
     checks = _checks(found, closed)
     figure = {
-        name: {key: fmean(r1.at(one, name)[key] for one in ones) for key in ("nll", "ece")}
+        name: {key: fmean(r1.at(one)[key] for one in ones) for key in ("nll", "ece")}
         for name, ones in found.items()
     }
     return Outcome(rows, checks, {"networks": figure}, _notes(run, found))
@@ -54,7 +54,7 @@ def _rows(run: Run, found: Found, published: Published) -> list[Row]:
         title = _title(run, name)
         figures = published.get(name, (None, None, None))
         for (key, text), value in zip(r1.METRICS.items(), figures):
-            rows.append(Row(title, text, value, [r1.at(one, name)[key] for one in ones]))
+            rows.append(Row(title, text, value, [r1.at(one)[key] for one in ones]))
         for count in ones[0]["draws"] if name.startswith(_RANK1) else ():
             for key, text in r1.METRICS.items():
                 values = [one["draws"][count][key] for one in ones]
@@ -73,7 +73,7 @@ def _title(run: Run, name: str) -> str:
 
 
 def _values(found: Found, name: str, key: str) -> list[float]:
-    return [r1.at(one, name)[key] for one in found[name]]
+    return [r1.at(one)[key] for one in found[name]]
 
 
 def best_of(found: Found, names: Sequence[str]) -> str | None:

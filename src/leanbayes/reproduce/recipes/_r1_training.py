@@ -26,6 +26,7 @@ from leanbayes.training.seeds import derive
 
 FACTORS = ("delta", "normal", "cauchy", "lognormal", "halfcauchy")
 _POSITIVE = ("lognormal", "halfcauchy")
+HEAVY = ("cauchy", "halfcauchy")
 # Of the run: where the learning rate falls, and the factor.
 _MILESTONES, _DECAY = (0.4, 0.8, 0.9), 0.2
 

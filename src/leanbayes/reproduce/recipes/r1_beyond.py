@@ -66,9 +66,9 @@ def measure(run: Run) -> Outcome:
     failed = {name: found.pop(name)["failed"] for name in names if "failed" in found[name]}
     if not found:
         raise FloatingPointError(f"no candidate could be trained: {failed}")
-    best = min(found, key=lambda name: r1.at(found[name], "normal")["nll"])
+    best = min(found, key=lambda name: r1.at(found[name])["nll"])
     rows = [
-        Row(f"{name}, held-out images", text, None, [r1.at(one, "normal")[key]])
+        Row(f"{name}, held-out images", text, None, [r1.at(one)[key]])
         for name, one in found.items()
         for key, text in r1.METRICS.items()
     ]
@@ -79,18 +79,18 @@ def measure(run: Run) -> Outcome:
     plain, ensemble = (done[f"cifar10-{name}-seed0"] for name in ("deterministic", "ensemble"))
     for title, ones in ((f"best: {best}", winners), ("deterministic", [plain]), ("ensemble", [ensemble])):
         rows += [
-            Row(title, text, None, [r1.at(one, "normal")[key] for one in ones]) for key, text in r1.METRICS.items()
+            Row(title, text, None, [r1.at(one)[key] for one in ones]) for key, text in r1.METRICS.items()
         ]
     share = [one["parameters"] / plain["parameters"] for one in winners]
     rows.append(Row(f"best: {best}", "parameters over those of the plain network", None, share))
-    scores = [r1.at(one, "normal") for one in winners]
+    scores = [r1.at(one) for one in winners]
     checks = [
         at_most("NLL of the best less that of the ensemble", [a["nll"] - r1.at(ensemble)["nll"] for a in scores], 0.0),
         at_most("NLL of the best", [one["nll"] for one in scores], _NLL),
         at_most("ECE of the best", [one["ece"] for one in scores], _ECE),
         at_most("parameters of the best over those of the plain network", share, _PARAMETERS),
     ]
-    figure = {name: {key: r1.at(one, "normal")[key] for key in r1.METRICS} for name, one in found.items()}
+    figure = {name: {key: r1.at(one)[key] for key in r1.METRICS} for name, one in found.items()}
     settings = ", ".join(f"{key}={value}" for key, value in CANDIDATES[best][1].items()) or "as published"
     notes = [
         f"chosen on {s['held_out']} held-out training images by the NLL of WRN-{s['trial_depth']}-{s['trial_width']} "

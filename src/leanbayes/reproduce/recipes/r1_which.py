@@ -40,12 +40,12 @@ def measure(run: Run) -> Outcome:
             text = f"corrupted images, {r1.METRICS[key].split(',')[0]}: factors on both less those {other}"
             checks.append(at_most(text, gain, 0.0))
     for real, positive in ((_BOTH, "log-normal"), ("Cauchy", "half-Cauchy")):
-        gain = [small.first(a)["nll"] - small.first(b)["nll"] for a, b in zip(found[real], found[positive])]
+        gain = [r1.at(a)["nll"] - r1.at(b)["nll"] for a, b in zip(found[real], found[positive])]
         name = "Gaussian" if real == _BOTH else real
         checks.append(at_most(f"NLL: {name} factors less {positive} ones, which are positive", gain, 0.0))
     figure = {
         name: {
-            "clean": fmean(small.first(one)["nll"] for one in ones),
+            "clean": fmean(r1.at(one)["nll"] for one in ones),
             "corrupted": fmean(r1.over_corruptions(one[small.CORRUPTED], "nll")[0] for one in ones),
         }
         for name, ones in found.items()
