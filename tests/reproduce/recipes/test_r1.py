@@ -270,6 +270,31 @@ def test_the_course_of_a_training_is_seen_also_where_another_recipe_trained_the_
     assert seen["epoch"] == 1 and len(seen["each"]) == 2 and seen["components"]["diversity"] >= 0
 
 
+@pytest.mark.parametrize("family", ["plain", "cauchy"])
+def test_a_leg_may_end_between_two_severities(family, tmp_path, monkeypatch):
+    t = replace(TINY, family=family, components=2, epochs=1)
+    settings = {"corruptions": ("contrast", "fog"), "severities": (1, 3, 5)}
+
+    def shift(folder, limit_s=None):
+        one = run(folder, "r1-shift", limit_s, **settings)
+        return r1.shift_of(one, t, 0, r1.images(one, "cifar10"))
+
+    whole = shift(tmp_path / "whole")
+    legs = 0
+    while True:
+        try:
+            found = shift(tmp_path / "parts", limit_s=0.0)
+            break
+        except LegOver:
+            legs += 1
+    assert found == whole and legs >= 2
+    monkeypatch.setattr(r1, "corrupted", None)
+    assert shift(tmp_path / "parts") == whole
+    settings["corruptions"] = ("contrast",)
+    with pytest.raises(TypeError):
+        shift(tmp_path / "parts")
+
+
 @pytest.mark.parametrize("family, judged", [("normal", 1), ("lognormal", 1), ("cauchy", 3), ("halfcauchy", 3)])
 def test_heavy_tails_are_drawn_repeatedly_for_clean_and_corrupted_images(family, judged, tmp_path, monkeypatch):
     samples = []

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from leanbayes import corruptions
 from leanbayes._sampling import SeededRandom
-from leanbayes.compare.checkpoint import as_json
+from leanbayes.compare.checkpoint import as_json, read_json, write_json
 from leanbayes.data import Dataset
 from leanbayes.metrics import functional as metrics
 from leanbayes.reproduce.recipes import _emp_networks as emp
@@ -249,7 +250,7 @@ def _keep(run: Run, t: Training, seed: int, data: Dataset, part: str, outputs: T
     torch.save(outputs.half() if part != "clean" else outputs.float(), path)
 
 
-def _outputs_path(run: Run, t: Training, seed: int, data: Dataset, part: str) -> Any:
+def _outputs_path(run: Run, t: Training, seed: int, data: Dataset, part: str) -> Path:
     where = "held-out" if run.settings["held_out"] else "test"
     place = data.name.replace(" ", "-") + ("-generated" if run.generated else "")
     return run.folder / "outputs" / f"{place}-{where}-{t.key()}-seed{seed}-{part}.pt"
@@ -296,19 +297,35 @@ def shift_of(
     count = t.essential().components * _judged_draws(run.settings, t)
     # One pass over all corrupted images is over before a network is compiled.
     predict = emp.Predictor(run, model, count, capture=count > 1)
-    found = {}
-    for severity in run.settings["severities"]:
-        scored, kept = [], []
-        for kind in run.settings["corruptions"] or corruptions.NAMES:
-            with SeededRandom(derive(seed, kind, severity)):
-                outputs = predict(corrupted(data, kind, severity, predict.device)).cpu()
-            scored.append(quality(outputs.float().softmax(-1).mean(0), data.test.y))
-            if t.family == "plain":
-                kept.append(outputs[0])
-        if kept:
-            _keep(run, t, seed, data, _corrupted_part(severity), torch.stack(kept))
-        found[str(severity)] = scored
-    return found
+    return {
+        str(severity): _of_severity(run, t, seed, data, severity, predict) for severity in run.settings["severities"]
+    }
+
+
+def _of_severity(
+    run: Run, t: Training, seed: int, data: Dataset, severity: int, predict: emp.Predictor
+) -> list[dict[str, float]]:
+    """Scores for each corruption; kept, so that a leg may end between two severities."""
+    kinds = run.settings["corruptions"] or corruptions.NAMES
+    about = as_json({"kinds": kinds, "samples": predict.samples, "fast": run.settings["fast"]})
+    place = _outputs_path(run, t, seed, data, _corrupted_part(severity))
+    before = read_json(place.with_suffix(".json")) or {}
+    if before.get("about") == about:
+        return before["scores"]
+    run.check_time()
+    scores, kept = [], []
+    for kind in kinds:
+        with SeededRandom(derive(seed, kind, severity)):
+            outputs = predict(corrupted(data, kind, severity, predict.device)).cpu()
+        scores.append(quality(outputs.float().softmax(-1).mean(0), data.test.y))
+        if t.family == "plain":
+            kept.append(outputs[0])
+    if kept:
+        _keep(run, t, seed, data, _corrupted_part(severity), torch.stack(kept))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_json(place.with_suffix(".json"), {"about": about, "scores": scores})
+    run.leg.worked = True
+    return scores
 
 
 def _corrupted_part(severity: int) -> str:

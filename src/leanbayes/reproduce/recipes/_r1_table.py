@@ -42,8 +42,7 @@ def measure(run: Run, place: str, published: Published, closed: float) -> Outcom
     rows = _rows(run, found, published)
     checks = _checks(found, closed)
     figure = {
-        name: {key: fmean(r1.at(one)[key] for one in ones) for key in ("nll", "ece")}
-        for name, ones in found.items()
+        name: {key: fmean(r1.at(one)[key] for one in ones) for key in ("nll", "ece")} for name, ones in found.items()
     }
     return Outcome(rows, checks, {"networks": figure}, _notes(run, found))
 

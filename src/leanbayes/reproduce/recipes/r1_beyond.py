@@ -78,9 +78,7 @@ def measure(run: Run) -> Outcome:
     done = others.units(r1.scores, r1.pieces(run, ("deterministic", "ensemble"), "cifar10", (0,)))
     plain, ensemble = (done[f"cifar10-{name}-seed0"] for name in ("deterministic", "ensemble"))
     for title, ones in ((f"best: {best}", winners), ("deterministic", [plain]), ("ensemble", [ensemble])):
-        rows += [
-            Row(title, text, None, [r1.at(one)[key] for one in ones]) for key, text in r1.METRICS.items()
-        ]
+        rows += [Row(title, text, None, [r1.at(one)[key] for one in ones]) for key, text in r1.METRICS.items()]
     share = [one["parameters"] / plain["parameters"] for one in winners]
     rows.append(Row(f"best: {best}", "parameters over those of the plain network", None, share))
     scores = [r1.at(one) for one in winners]
