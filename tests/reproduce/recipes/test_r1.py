@@ -1,5 +1,6 @@
 """The recipes on rank-1 networks."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,8 +31,18 @@ def state(model):
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
+def carry_in_pieces(folder, there, size=100_000):
+    """What a training keeps on another machine: its checkpoint cut into pieces and put together again."""
+    there.mkdir(parents=True)
+    shutil.copy(folder / "config.json", there)
+    whole = (folder / "last.pt").read_bytes()
+    pieces = [whole[start : start + size] for start in range(0, len(whole), size)]
+    assert len(pieces) > 2
+    (there / "last.pt").write_bytes(b"".join(pieces))
+
+
 @pytest.mark.parametrize("family", ["plain", "cauchy"])
-def test_a_training_that_was_cut_short_goes_on_bit_by_bit(family, tmp_path):
+def test_a_training_that_was_cut_short_goes_on_bit_by_bit_elsewhere(family, tmp_path):
     t = replace(TINY, family=family, components=2, random_sign=0.5, norms="component", average=0.5, clip=10.0)
 
     def train(folder, **options):
@@ -44,7 +55,8 @@ def test_a_training_that_was_cut_short_goes_on_bit_by_bit(family, tmp_path):
         train(tmp_path / "parts", limit_s=0.0)
     stored = list((tmp_path / "parts" / "trainings").iterdir())
     assert len(stored) == 1 and (stored[0] / "last.pt").exists()
-    parts, again = train(tmp_path / "parts")
+    carry_in_pieces(stored[0], tmp_path / "elsewhere" / "trainings" / stored[0].name)
+    parts, again = train(tmp_path / "elsewhere")
     assert len(records) == len(again) == 2
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
