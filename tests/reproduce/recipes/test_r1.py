@@ -398,6 +398,17 @@ def test_corrupted_images_need_the_data_of_what_is_asked_for_alone(tmp_path, mon
     assert loaded == ["cifar10"] and part.value.open == ["cifar100-normal-seed0"]
 
 
+@pytest.mark.parametrize("family", training.HEAVY)
+def test_draws_of_heavy_tailed_factors_are_limited(family):
+    t = replace(TINY, family=family, components=2, clip=2.0)
+    assert t.key() != replace(t, clip=3.0).key()
+    posterior = training.build(t, 10).fc.weight.posterior
+    with lb.sampling(hold=True), torch.no_grad():
+        drawn = [posterior.factors(500, lb.current_sampling()).in_scale for _ in range(3)]
+    assert all(float(each.abs().max()) <= 2 for each in drawn)
+    assert max(float(each.abs().max()) for each in drawn) == 2
+
+
 def test_where_priors_are_centred_concerns_normal_factors_alone():
     cauchy, normal = (replace(TINY, family=family, components=2) for family in ("cauchy", "normal"))
     assert cauchy.key() == replace(cauchy, prior_at="start").key()

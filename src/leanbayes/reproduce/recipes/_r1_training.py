@@ -57,7 +57,7 @@ class Training:
         init_std: As in `Rank1`, 0 for the default.
         init_spread: As in `Rank1`.
         norms: As in `Rank1`.
-        clip: As in `Rank1`, 0 for no limit; of Cauchy factors.
+        clip: As in `Rank1`, 0 for no limit; of heavy-tailed factors.
         tile: Whether every component runs on every batch.
         likelihood: "average" or "mixture".
         kl: "mean" or "sum" over the components.
@@ -112,7 +112,7 @@ class Training:
             off.add("random_sign")
         if self.family != "normal":
             off.add("prior_at")
-        if self.family != "cauchy":
+        if self.family not in HEAVY:
             off.add("clip")
         if self.family != "dropout":
             off.add("dropout")
