@@ -13,9 +13,10 @@ from leanbayes.reproduce import LegOver, PartDone
 from leanbayes.reproduce.recipes import _emp_networks as emp
 from leanbayes.reproduce.recipes import _r1_extras as extras
 from leanbayes.reproduce.recipes import _r1_networks as r1
+from leanbayes.reproduce.recipes import _r1_small as small
 from leanbayes.reproduce.recipes import _r1_table as table
 from leanbayes.reproduce.recipes import _r1_training as training
-from leanbayes.reproduce.recipes import r1_beyond, r1_cifar10, r1_imagenet, r1_shift
+from leanbayes.reproduce.recipes import r1_beyond, r1_cifar10, r1_imagenet, r1_shift, r1_which
 from leanbayes.reproduce.recipes._r1_training import Training
 from leanbayes.reproduce.run import Run
 from leanbayes.testing import assert_close
@@ -271,6 +272,24 @@ def test_a_candidate_that_diverges_does_not_end_the_search(tmp_path, monkeypatch
         r1_beyond.measure(
             Run("r1-beyond", "smoke", settings | {"candidates": names[:1]}, (0,), tmp_path, progress=False)
         )
+
+
+def test_positive_factors_may_diverge(tmp_path, monkeypatch):
+    broken = {"halfcauchy"}
+
+    def scores(run, t, seed, shifted):
+        if t.family in broken and seed == 1:
+            raise FloatingPointError("the loss is nan")
+        return found_with(one=0.1)["one"][0] | {small.CORRUPTED: {"1": [{"nll": 0.2, "ece": 0.1, "accuracy": 80.0}]}}
+
+    monkeypatch.setattr(small, "scores", scores)
+    one = Run("r1-which", "smoke", small.PRESETS["smoke"], (0, 1), tmp_path / "a", progress=False)
+    outcome = r1_which.measure(one)
+    assert one.notes == ["half-Cauchy: the loss is nan"] and "half-Cauchy" not in outcome.figure
+    assert len(outcome.checks) == 5 and "log-normal" in outcome.figure
+    broken.add("normal")
+    with pytest.raises(FloatingPointError):
+        r1_which.measure(Run("r1-which", "smoke", small.PRESETS["smoke"], (0, 1), tmp_path / "b", progress=False))
 
 
 def test_the_course_of_a_training_is_seen_also_where_another_recipe_trained_the_same(tmp_path):
