@@ -120,6 +120,7 @@ class Run:
         # Names of units; sets, so that parts of this run with other settings share them.
         self._computed: set[str] = set()
         self._reused: set[str] = set()
+        self._matched: set[str] = set()
         self._source = "generated" if preset == "smoke" and data is None and not download else "real"
         self._fetch = {"download": True} if download else {}
         self._generated_note = "generated data"
@@ -299,9 +300,11 @@ class Run:
             PartDone: If some of them are open, and those that the run is to do are done.
         """
         open_ones = [name for name in pieces if not self.wants(name) and not self._done(name)]
+        self._matched.update(name for name in pieces if self.wants(name))
         if open_ones:
             wanted = {name: arguments for name, arguments in pieces.items() if name not in open_ones}
-            if not any(self.wants(name) for name in wanted):
+            # Work in several stages has pieces that patterns for another stage do not match.
+            if not self._matched:
                 raise ValueError(f"no piece of work matches {', '.join(self.only)}; there are {', '.join(pieces)}")
             self.units(work, wanted, alone=alone)
             raise PartDone(self.id, open_ones)
