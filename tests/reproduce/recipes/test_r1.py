@@ -90,6 +90,28 @@ def test_networks_are_what_their_names_say(name):
     assert t.epochs == (2 if second else 1) and t.tile is not second
 
 
+def test_every_family_is_trained_as_by_the_authors(tmp_path):
+    one = run(tmp_path)
+    wanted = {  # l2, learning rates of weights and factors, where it falls, signs, spread
+        "deterministic": (2e-4, 0.1, 1.0, (0.3, 0.6, 0.8), 1.0, 0.0),
+        "dropout": (3e-4, 0.05, 1.0, (0.3, 0.6, 0.8), 1.0, 0.0),
+        "mfvi": (4e-4, 0.1, 1.0, (0.3, 0.6, 0.8), 1.0, 0.0),
+        "batchensemble": (3e-4, 0.1, 0.5, (0.4, 0.8, 0.9), 1.0, 0.5),
+        "batchensemble-example": (3e-4, 0.1, 0.5, (0.4, 0.8, 0.9), 1.0, 0.5),
+        "normal": (1e-4, 0.1, 1.0, (0.4, 0.8, 0.9), 0.5, 0.0),
+        "cauchy": (1e-4, 0.1, 1.0, (0.4, 0.8, 0.9), 0.5, 0.0),
+    }
+    for name, (l2, lr, factor_lr, falls, sign, spread) in wanted.items():
+        t = replace(r1.training(one.settings, name), epochs=200, batch_size=128).essential()
+        config = training._config(one, t, 50_000)
+        assert config.weight_decay == pytest.approx(2 * l2) and config.lr == pytest.approx(lr)
+        assert config.variational_lr == pytest.approx(lr * factor_lr) and config.decay == 0.2
+        assert config.milestones == pytest.approx([200 * share for share in falls]) and config.warmup == 1
+        assert (t.random_sign, t.init_spread) == (sign, spread)
+        # The studies of single choices train them alike.
+        assert replace(small.training(one.settings, family=t.family), epochs=200, batch_size=128).l2 == l2
+
+
 def test_counts_are_exact(tmp_path):
     _, checks = r1_imagenet.counts(run(tmp_path, "r1-imagenet"))
     assert len(checks) == 6 and all(check.holds for check in checks)

@@ -55,10 +55,22 @@ ENSEMBLES = {"ensemble-narrow": "narrow", "ensemble": "deterministic"}
 TABLE = ("deterministic", "batchensemble", "dropout", "mfvi", "normal", "cauchy", *ENSEMBLES)
 EQUAL_COMPUTE = ("deterministic-long", "batchensemble-example", "normal-example", "cauchy-example")
 _FAMILY = {"deterministic": "plain", "narrow": "plain", "batchensemble": "delta"}
+# What the authors' code sets otherwise for a family than for rank-1 distributions: the settings by field.
+_OWN = {
+    "plain": {"l2": "plain_l2", "schedule": "plain_schedule"},
+    "dropout": {"l2": "dropout_l2", "lr": "dropout_lr", "schedule": "plain_schedule", "dropout": "dropout_rate"},
+    "mfvi": {"l2": "mfvi_l2", "schedule": "plain_schedule"},
+    "delta": {
+        "l2": "batch_l2", "factor_lr": "batch_factor_lr", "random_sign": "batch_sign", "init_spread": "batch_spread",
+    },
+}  # fmt: skip
 METRICS = {"nll": "NLL, nats", "accuracy": "accuracy, %", "ece": "ECE"}
-# The authors' code: rates and strengths, random signs, prior and annealing; tails of Cauchy factors end at 10.
+# The authors' code: rates and strengths, random signs, prior and annealing. Factors of BatchEnsemble start around 1, of
+# rank-1 distributions at signs, whose heavy tails end at 10.
 COMMON: dict[str, Any] = {
-    "lr": 0.1, "factor_lr": 1.0, "schedule": "steps", "l2": 1e-4, "plain_l2": 2e-4, "components": 4, "members": 4,
+    "lr": 0.1, "factor_lr": 1.0, "schedule": "steps", "l2": 1e-4, "components": 4, "members": 4,
+    "plain_l2": 2e-4, "plain_schedule": "early-steps", "dropout_lr": 0.05, "dropout_l2": 3e-4, "mfvi_l2": 4e-4,
+    "batch_l2": 3e-4, "batch_factor_lr": 0.5, "batch_sign": 1.0, "batch_spread": 0.5,
     "random_sign": 0.5, "prior_std": 0.1, "prior_at": "one", "init_std": 0.0, "init_spread": 0.0, "norms": "shared",
     "clip": 10.0, "likelihood": "average", "kl": "mean", "anneal": 0.8, "dropout_rate": 0.1, "diversity": 0.0,
     "own_views": False, "average": 0.0, "warm_epochs": 0, "final_components": 0, "final_epochs": 0,
@@ -99,9 +111,7 @@ def training(settings: Mapping[str, Any], name: str) -> Training:
     """One of the networks of the tables; those of the second block have as many passes as a tiled training of K."""
     base, _, block = name.partition("-")
     family = _FAMILY.get(base, base)
-    changes: dict[str, Any] = {"family": family}
-    if family not in FACTORS:
-        changes |= {"l2": settings["plain_l2"], "dropout": settings["dropout_rate"]}
+    changes: dict[str, Any] = {"family": family, **own_settings(settings, family)}
     if base == "narrow":
         changes["width"] = max(1, settings["width"] // 2)
     if block:
@@ -111,10 +121,16 @@ def training(settings: Mapping[str, Any], name: str) -> Training:
     return _in_stages(settings, found) if family in FACTORS else found
 
 
+def own_settings(settings: Mapping[str, Any], family: str) -> dict[str, Any]:
+    """What a family is trained with instead of the settings of rank-1 distributions."""
+    return {field: settings[name] for field, name in _OWN.get(family, {}).items()}
+
+
 def _in_stages(settings: Mapping[str, Any], t: Training) -> Training:
     """The same from a trained plain network, or with more components at the end, where the settings say so."""
     if settings["warm_epochs"]:
-        plain = replace(t, family="plain", epochs=settings["warm_epochs"], l2=settings["plain_l2"], average=0.0)
+        own = own_settings(settings, "plain")
+        plain = replace(t, family="plain", epochs=settings["warm_epochs"], average=0.0, **own)
         t = replace(t, start=plain)
     if settings["final_components"]:
         last = replace(t, components=settings["final_components"], epochs=settings["final_epochs"], start=t)

@@ -26,9 +26,8 @@ _CLASSES = 10
 
 def training(settings: Mapping[str, Any], **changes: Any) -> Training:
     """A rank-1 network by the settings, Gaussian unless changes say otherwise."""
-    if changes.get("family") == "plain":
-        changes["l2"] = settings["plain_l2"]
-    return of_settings(settings, **({"family": "normal"} | changes))
+    family = changes.get("family", "normal")
+    return of_settings(settings, **({"family": family} | r1.own_settings(settings, family) | changes))
 
 
 def per_example(settings: Mapping[str, Any], **changes: Any) -> Training:
