@@ -414,6 +414,13 @@ def test_the_better_of_the_rank_1_networks_has_more_seeds(tmp_path, monkeypatch)
     assert table.gap_closed(found, "cauchy") == pytest.approx([80.0, 70.0, 60.0])
 
 
+@pytest.mark.parametrize("name", ["normal", "ensemble", "batchensemble-example"])
+def test_a_setting_that_is_new_keeps_networks(name):
+    before = {key: value for key, value in r1.SHORT.items() if key not in ("diversity", "own_views")}
+    decided = r1.decides(r1.SHORT, name)
+    assert r1.decides(before, name) == decided != r1.decides(before | {"lr": 0.2, "plain_l2": 0.1}, name)
+
+
 def test_a_search_builds_on_the_networks_of_the_table(tmp_path, counted):
     table_run = run(tmp_path, networks=("deterministic", "normal", "ensemble"))
     r1_cifar10.measure(table_run)

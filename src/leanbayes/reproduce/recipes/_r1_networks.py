@@ -140,8 +140,10 @@ def _in_stages(settings: Mapping[str, Any], t: Training) -> Training:
 
 def decides(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
     """What decides the scores of a network or ensemble of the tables: its training, and how it is judged."""
-    if not settings.keys() >= SMOKE.keys():
-        return dict(settings)  # of a former version
+    # Settings that a former version did not have leave everything as it was.
+    settings = COMMON | dict(settings)
+    if not settings.keys() >= SHORT.keys():
+        return settings
     t = training(settings, ENSEMBLES.get(name, name))
     judged = {key: settings[key] for key in ("fast", "held_out", "severities", "corruptions")}
     count = settings["members"] if name in ENSEMBLES else 1
