@@ -267,18 +267,22 @@ class Run:
         """What is kept of a piece of work that was done with the same settings on the same data."""
         return self.pieces.find(self.id, name, partial(self._fits, name))
 
+    def _known_done(self, name: str) -> bool:
+        """Whether a piece that the run is not to do is done; its data may be on other machines alone."""
+        try:
+            return self._done(name) is not None
+        except NotComplete:
+            raise
+        except FileNotFoundError:
+            return False
+
     def _fits(self, name: str, piece: Mapping[str, Any]) -> bool:
         theirs, own = piece["about"], self._about()
         if theirs["data"] != own["data"]:
             return False
         if self._settings_of(name, theirs["settings"]) != self._settings_of(name, own["settings"]):
             return False
-        try:
-            return all(self._fingerprint(key) == value for key, value in piece["fingerprints"].items())
-        except NotComplete:
-            raise
-        except FileNotFoundError:
-            return False  # a machine that does other pieces need not have these data
+        return all(self._fingerprint(key) == value for key, value in piece["fingerprints"].items())
 
     def _about(self) -> dict[str, Any]:
         return {"settings": as_json(self.settings), "data": self._source}
@@ -299,7 +303,7 @@ class Run:
         Raises:
             PartDone: If some of them are open, and those that the run is to do are done.
         """
-        open_ones = [name for name in pieces if not self.wants(name) and not self._done(name)]
+        open_ones = [name for name in pieces if not self.wants(name) and not self._known_done(name)]
         self._matched.update(name for name in pieces if self.wants(name))
         if open_ones:
             wanted = {name: arguments for name, arguments in pieces.items() if name not in open_ones}
