@@ -154,6 +154,13 @@ def test_settings_are_of_the_kind_of_the_presets(folders, setting, message):
     assert not done
 
 
+def test_a_setting_that_is_an_empty_list_takes_values(folders):
+    result = execute(make_recipe(kinds=()), settings={"kinds": ["fog", "snow"]}, **folders)
+    assert result["settings"]["kinds"] == ["fog", "snow"]
+    with pytest.raises(ValueError, match="the setting kinds of vn-toy is a list of one item or more, not 3"):
+        execute(make_recipe(kinds=()), settings={"kinds": 3}, **folders)
+
+
 def test_settings_keep_the_type_of_the_presets(folders):
     given = {"epochs": 3, "limit": 1, "offset": -2, "means": [2, 3.5], "fast": False, "name": "b"}
     recipe = make_recipe(offset=0, means=[1.0], fast=True, name="a")

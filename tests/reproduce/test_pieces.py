@@ -128,6 +128,16 @@ def test_pieces_on_other_data_are_not_used(on, tmp_path, data, brought):
     assert [leg["device"] for leg in result["legs"]] == ["first"] * brought + ["second"]
 
 
+def test_a_machine_without_the_data_of_a_piece_does_others(on, tmp_path):
+    generate.write("mnist", tmp_path / "data", rows=(40, 20))
+    (tmp_path / "empty").mkdir()
+    only_first(on, "first", measure=of_data, data=tmp_path / "data")
+    with pytest.raises(PartDone) as part:
+        on("second", measure=decided(third), data=tmp_path / "empty", only=["seed1"])
+    assert part.value.open == ["seed0"]
+    assert on("first", measure=of_data, data=tmp_path / "data")["legs"][0]["pieces"] == 1
+
+
 def test_a_smoke_run_keeps_nothing_there(on, tmp_path):
     only_first(on, "first", preset="smoke")
     assert beside(tmp_path) == []

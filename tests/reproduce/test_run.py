@@ -426,6 +426,20 @@ def test_a_data_folder_that_is_not_there_is_an_error(make_run, tmp_path):
         make_run(data=tmp_path / "missing")
 
 
+def test_a_pattern_may_match_the_pieces_of_one_stage_alone(make_run):
+    def in_stages(run):
+        first = run.units(lambda run, a: a, {"trial-a": (1,), "trial-b": (2,)})
+        return run.units(lambda run, a: a, {f"test-{max(first.values())}": (3,)})
+
+    for _ in range(2):  # the second time there is nothing to do
+        with pytest.raises(PartDone) as part:
+            in_stages(make_run(only=["trial-*"]))
+        assert part.value.open == ["test-2"]
+    with pytest.raises(ValueError, match="no piece of work matches other-"):
+        in_stages(make_run(only=["other-*"]))
+    assert in_stages(make_run(only=["test-2"])) == {"test-2": 3}
+
+
 def test_only_some_pieces_of_work_are_done(make_run):
     done = []
 

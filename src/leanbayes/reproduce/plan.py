@@ -83,9 +83,8 @@ def _override(recipe: Recipe, preset: str, settings: Mapping[str, Any]) -> dict[
             raise ValueError(f"{recipe.id} has no setting {name!r}; it has {', '.join(chosen) or 'none'}")
         own = chosen[name]
         if not _suits(own, value):
-            raise ValueError(
-                f"the setting {name} of {recipe.id} is {_kind(own)}, such as {json.dumps(own)}, not {value!r}"
-            )
+            example = "" if own in ((), []) else f", such as {json.dumps(own)}"
+            raise ValueError(f"the setting {name} of {recipe.id} is {_kind(own)}{example}, not {value!r}")
         # 1 for 1.0 would count as another setting for work that is done already.
         chosen[name] = _like(own, value)
     return chosen
@@ -94,7 +93,10 @@ def _override(recipe: Recipe, preset: str, settings: Mapping[str, Any]) -> dict[
 def _suits(own: Any, value: Any) -> bool:
     """Whether a value is of the kind of the preset's own, which stands for those that make sense."""
     if isinstance(own, (list, tuple)):
-        return isinstance(value, (list, tuple)) and len(value) > 0 and all(_suits(own[0], item) for item in value)
+        if not isinstance(value, (list, tuple)) or not value:
+            return False
+        # An empty one says nothing of its items.
+        return not own or all(_suits(own[0], item) for item in value)
     if isinstance(own, bool) or not isinstance(own, (int, float)):
         return isinstance(value, type(own))
     numbers = int if isinstance(own, int) else (int, float)
@@ -105,13 +107,13 @@ def _suits(own: Any, value: Any) -> bool:
 
 def _like(own: Any, value: Any) -> Any:
     if isinstance(own, (list, tuple)):
-        return [_like(own[0], item) for item in value]
+        return [_like(own[0], item) for item in value] if own else list(value)
     return float(value) if isinstance(own, float) else value
 
 
 def _kind(own: Any) -> str:
     if isinstance(own, (list, tuple)):
-        return f"a list of one item or more, each {_kind(own[0])}"
+        return "a list of one item or more" + (f", each {_kind(own[0])}" if own else "")
     if isinstance(own, bool):
         return "true or false"
     if not isinstance(own, (int, float)):

@@ -121,6 +121,7 @@ class Run:
         # Names of units; sets, so that parts of this run with other settings share them.
         self._computed: set[str] = set()
         self._reused: set[str] = set()
+        self._matched: set[str] = set()
         self._source = "generated" if preset == "smoke" and data is None and not download else "real"
         self._fetch = {"download": True} if download else {}
         self._generated_note = "generated data"
@@ -233,7 +234,7 @@ class Run:
             for text in done["notes"]:
                 self.note(text)
             return done["value"]
-        if not self._wanted(name):
+        if not self.wants(name):
             raise PartDone(self.id, [name])
         self.check_time()
         value, seconds = self._timed(name, work)
@@ -259,12 +260,22 @@ class Run:
             raise
         return value, before + time.monotonic() - began
 
-    def _wanted(self, name: str) -> bool:
+    def wants(self, name: str) -> bool:
+        """Whether a piece of work is among those that the run is to do."""
         return not self.only or any(fnmatch.fnmatchcase(name, pattern) for pattern in self.only)
 
     def _done(self, name: str) -> dict[str, Any] | None:
         """What is kept of a piece of work that was done with the same settings on the same data."""
         return self.pieces.find(self.id, name, partial(self._fits, name))
+
+    def _known_done(self, name: str) -> bool:
+        """Whether a piece that the run is not to do is done; its data may be on other machines alone."""
+        try:
+            return self._done(name) is not None
+        except NotComplete:
+            raise
+        except FileNotFoundError:
+            return False
 
     def _fits(self, name: str, piece: Mapping[str, Any]) -> bool:
         theirs, own = piece["about"], self._about()
@@ -293,10 +304,12 @@ class Run:
         Raises:
             PartDone: If some of them are open, and those that the run is to do are done.
         """
-        open_ones = [name for name in pieces if not self._wanted(name) and not self._done(name)]
+        open_ones = [name for name in pieces if not self.wants(name) and not self._known_done(name)]
+        self._matched.update(name for name in pieces if self.wants(name))
         if open_ones:
             wanted = {name: arguments for name, arguments in pieces.items() if name not in open_ones}
-            if not any(self._wanted(name) for name in wanted):
+            # Work in several stages has pieces that patterns for another stage do not match.
+            if not self._matched:
                 raise ValueError(f"no piece of work matches {', '.join(self.only)}; there are {', '.join(pieces)}")
             self.units(work, wanted, alone=alone)
             raise PartDone(self.id, open_ones)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,11 +15,12 @@ from torch import Tensor, nn
 
 from leanbayes import corruptions
 from leanbayes._sampling import SeededRandom
+from leanbayes.compare.checkpoint import as_json, read_json, write_json
 from leanbayes.data import Dataset
 from leanbayes.metrics import functional as metrics
 from leanbayes.reproduce.recipes import _emp_networks as emp
 from leanbayes.reproduce.recipes._corrupted import corrupted
-from leanbayes.reproduce.recipes._r1_training import FACTORS, Training, build, of_settings, train
+from leanbayes.reproduce.recipes._r1_training import FACTORS, HEAVY, Training, build, of_settings, train
 from leanbayes.reproduce.run import Run
 from leanbayes.training import EpochEnd
 from leanbayes.training.seeds import derive
@@ -52,10 +55,22 @@ ENSEMBLES = {"ensemble-narrow": "narrow", "ensemble": "deterministic"}
 TABLE = ("deterministic", "batchensemble", "dropout", "mfvi", "normal", "cauchy", *ENSEMBLES)
 EQUAL_COMPUTE = ("deterministic-long", "batchensemble-example", "normal-example", "cauchy-example")
 _FAMILY = {"deterministic": "plain", "narrow": "plain", "batchensemble": "delta"}
+# What the authors' code sets otherwise for a family than for rank-1 distributions: the settings by field.
+_OWN = {
+    "plain": {"l2": "plain_l2", "schedule": "plain_schedule"},
+    "dropout": {"l2": "dropout_l2", "lr": "dropout_lr", "schedule": "plain_schedule", "dropout": "dropout_rate"},
+    "mfvi": {"l2": "mfvi_l2", "schedule": "plain_schedule"},
+    "delta": {
+        "l2": "batch_l2", "factor_lr": "batch_factor_lr", "random_sign": "batch_sign", "init_spread": "batch_spread",
+    },
+}  # fmt: skip
 METRICS = {"nll": "NLL, nats", "accuracy": "accuracy, %", "ece": "ECE"}
-# The authors' code: rates and strengths, random signs, prior and annealing; tails of Cauchy factors end at 10.
+# The authors' code: rates and strengths, random signs, prior and annealing. Factors of BatchEnsemble start around 1, of
+# rank-1 distributions at signs, whose heavy tails end at 10.
 COMMON: dict[str, Any] = {
-    "lr": 0.1, "factor_lr": 1.0, "schedule": "steps", "l2": 1e-4, "plain_l2": 2e-4, "components": 4, "members": 4,
+    "lr": 0.1, "factor_lr": 1.0, "schedule": "steps", "l2": 1e-4, "components": 4, "members": 4,
+    "plain_l2": 2e-4, "plain_schedule": "early-steps", "dropout_lr": 0.05, "dropout_l2": 3e-4, "mfvi_l2": 4e-4,
+    "batch_l2": 3e-4, "batch_factor_lr": 0.5, "batch_sign": 1.0, "batch_spread": 0.5,
     "random_sign": 0.5, "prior_std": 0.1, "prior_at": "one", "init_std": 0.0, "init_spread": 0.0, "norms": "shared",
     "clip": 10.0, "likelihood": "average", "kl": "mean", "anneal": 0.8, "dropout_rate": 0.1, "diversity": 0.0,
     "own_views": False, "average": 0.0, "warm_epochs": 0, "final_components": 0, "final_epochs": 0,
@@ -96,9 +111,7 @@ def training(settings: Mapping[str, Any], name: str) -> Training:
     """One of the networks of the tables; those of the second block have as many passes as a tiled training of K."""
     base, _, block = name.partition("-")
     family = _FAMILY.get(base, base)
-    changes: dict[str, Any] = {"family": family}
-    if family not in FACTORS:
-        changes |= {"l2": settings["plain_l2"], "dropout": settings["dropout_rate"]}
+    changes: dict[str, Any] = {"family": family, **own_settings(settings, family)}
     if base == "narrow":
         changes["width"] = max(1, settings["width"] // 2)
     if block:
@@ -108,15 +121,38 @@ def training(settings: Mapping[str, Any], name: str) -> Training:
     return _in_stages(settings, found) if family in FACTORS else found
 
 
+def own_settings(settings: Mapping[str, Any], family: str) -> dict[str, Any]:
+    """What a family is trained with instead of the settings of rank-1 distributions."""
+    return {field: settings[name] for field, name in _OWN.get(family, {}).items()}
+
+
 def _in_stages(settings: Mapping[str, Any], t: Training) -> Training:
     """The same from a trained plain network, or with more components at the end, where the settings say so."""
     if settings["warm_epochs"]:
-        plain = replace(t, family="plain", epochs=settings["warm_epochs"], l2=settings["plain_l2"], average=0.0)
+        own = own_settings(settings, "plain")
+        plain = replace(t, family="plain", epochs=settings["warm_epochs"], average=0.0, **own)
         t = replace(t, start=plain)
     if settings["final_components"]:
         last = replace(t, components=settings["final_components"], epochs=settings["final_epochs"], start=t)
         t = replace(last, start=replace(t, average=0.0))
     return t
+
+
+def decides(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What decides the scores of a network or ensemble of the tables: its training, and how it is judged."""
+    # Settings that a former version did not have leave everything as it was.
+    settings = COMMON | dict(settings)
+    if not settings.keys() >= SHORT.keys():
+        return settings
+    t = training(settings, ENSEMBLES.get(name, name))
+    judged = {key: settings[key] for key in ("fast", "held_out", "severities", "corruptions")}
+    count = settings["members"] if name in ENSEMBLES else 1
+    return judged | as_json({"training": dataclasses.asdict(t.essential()), "draws": _draws(settings, t), "of": count})
+
+
+def deciding(piece: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The same by the name that `pieces` gives: settings of other networks, or which ones there are, do not count."""
+    return decides(settings, piece.partition("-")[2].rpartition("-seed")[0])
 
 
 def members(run: Run, seed: int) -> list[int]:
@@ -125,11 +161,13 @@ def members(run: Run, seed: int) -> list[int]:
     return list(range(seed * count, (seed + 1) * count))
 
 
-def pieces(run: Run, names: Sequence[str], place: str) -> dict[str, tuple[str, int, str]]:
+def pieces(
+    run: Run, names: Sequence[str], place: str, seeds: Sequence[int] | None = None
+) -> dict[str, tuple[str, int, str]]:
     """The pieces of work for networks and ensembles: each network of an ensemble is one of its own, and comes first."""
     found: dict[str, tuple[str, int, str]] = {}
     for name in names:
-        for seed in run.seeds:
+        for seed in run.seeds if seeds is None else seeds:
             single = ENSEMBLES.get(name)
             for number in () if single is None else members(run, seed):
                 found[f"{place}-{single}-seed{number}"] = (str(single), number, place)
@@ -147,7 +185,7 @@ def scores(run: Run, name: str, seed: int, place: str) -> dict[str, Any]:
     _, y = judged(run, data)
     count = len(outputs)
     parameters = count * _count(run, single, data)
-    return {"parameters": parameters, **_by_draws(outputs, y, count, (1,))}
+    return {"parameters": parameters, **_by_draws(outputs, y, count, (1,), 1)}
 
 
 def scores_of(
@@ -156,7 +194,7 @@ def scores_of(
     """How a network predicts clean images, by the number of draws of each component."""
     model, records = train(run, t, seed, data, watch=watch)
     x, y = judged(run, data)
-    draws = _draws(run, t)
+    draws = _draws(run.settings, t)
     began = time.monotonic()
     outputs = predictions(run, model, x, t.essential().components * max(draws), seed, "clean").cpu()
     found = {
@@ -169,19 +207,25 @@ def scores_of(
     }
     if t.family == "plain":
         _keep(run, t, seed, data, "clean", outputs)
-    return found | _by_draws(outputs, y, t.essential().components, draws)
+    return found | _by_draws(outputs, y, t.essential().components, draws, _judged_draws(run.settings, t))
 
 
-def _draws(run: Run, t: Training) -> tuple[int, ...]:
+def _draws(settings: Mapping[str, Any], t: Training) -> tuple[int, ...]:
     """Numbers of draws for each component that are compared; points need one."""
     if t.family in ("plain", "delta"):
         return (1,)
-    return tuple(run.settings["draws"]) if t.family in FACTORS else (run.settings["other_draws"],)
+    return tuple(settings["draws"]) if t.family in FACTORS else (settings["other_draws"],)
 
 
-def _by_draws(outputs: Tensor, y: Tensor, components: int, draws: Sequence[int]) -> dict[str, Any]:
+def _judged_draws(settings: Mapping[str, Any], t: Training) -> int:
+    """The number of draws by which a network is compared: as published, heavy-tailed factors are drawn repeatedly."""
+    draws = _draws(settings, t)
+    return draws[-1] if t.family in HEAVY else draws[0]
+
+
+def _by_draws(outputs: Tensor, y: Tensor, components: int, draws: Sequence[int], judged: int) -> dict[str, Any]:
     """Scores by the number of draws for each component, and what components have in common."""
-    found: dict[str, Any] = {"draws": {}}
+    found: dict[str, Any] = {"judged": str(judged), "draws": {}}
     for count in draws:
         found["draws"][str(count)] = quality(outputs[: components * count].float().softmax(-1).mean(0), y)
     probs = outputs[: components * draws[-1]].float().softmax(-1).mean(0)
@@ -212,9 +256,9 @@ def quality(probs: Tensor, y: Tensor) -> dict[str, float]:
 
 
 def predictions(run: Run, model: nn.Module, x: Tensor, samples: int, seed: int, purpose: str) -> Tensor:
-    """Outputs ``[S, N, classes]``."""
+    """Outputs ``[S, N, classes]``; compiling would take longer than the images do once."""
     with SeededRandom(derive(seed, purpose)):
-        return emp.Predictor(run, model, samples)(x)
+        return emp.Predictor(run, model, samples, capture=False)(x)
 
 
 def _keep(run: Run, t: Training, seed: int, data: Dataset, part: str, outputs: Tensor) -> None:
@@ -224,7 +268,7 @@ def _keep(run: Run, t: Training, seed: int, data: Dataset, part: str, outputs: T
     torch.save(outputs.half() if part != "clean" else outputs.float(), path)
 
 
-def _outputs_path(run: Run, t: Training, seed: int, data: Dataset, part: str) -> Any:
+def _outputs_path(run: Run, t: Training, seed: int, data: Dataset, part: str) -> Path:
     where = "held-out" if run.settings["held_out"] else "test"
     place = data.name.replace(" ", "-") + ("-generated" if run.generated else "")
     return run.folder / "outputs" / f"{place}-{where}-{t.key()}-seed{seed}-{part}.pt"
@@ -253,40 +297,58 @@ def shift_scores(run: Run, name: str, seed: int, place: str) -> dict[str, Any]:
     single = ENSEMBLES.get(name)
     if single is None:
         return shift_of(run, training(run.settings, name), seed, data)
-    outputs = [_kept_outputs(run, single, number, data, "corrupted") for number in members(run, seed)]
-    probs = iter(torch.stack(outputs).float().softmax(-1).mean(0))  # [corruptions, N, C], in the order of the scores
-    return _by_severity(run, lambda kind, severity: quality(next(probs), data.test.y))
+    found = {}
+    for severity in run.settings["severities"]:
+        outputs = [_kept_outputs(run, single, number, data, _corrupted_part(severity)) for number in members(run, seed)]
+        probs = torch.stack(outputs).float().softmax(-1).mean(0)  # [corruptions, N, C]
+        found[str(severity)] = [quality(each, data.test.y) for each in probs]
+    return found
 
 
 def shift_of(
     run: Run, t: Training, seed: int, data: Dataset, watch: Sequence[Callable[[EpochEnd], Any]] = ()
 ) -> dict[str, Any]:
-    """The same for any network; as published, Cauchy factors are drawn several times for each component."""
+    """The same for any network."""
     if run.settings["held_out"]:
         raise ValueError("corrupted images are test images, which held_out keeps apart; leave it at 0 for this result")
     model, _ = train(run, t, seed, data, watch=watch)
-    draws = _draws(run, t)
-    count = t.essential().components * (draws[0] if t.family == "normal" else draws[-1])
-    predict = emp.Predictor(run, model, count)
-    y, kept = data.test.y, []
+    count = t.essential().components * _judged_draws(run.settings, t)
+    # One pass over all corrupted images is over before a network is compiled.
+    predict = emp.Predictor(run, model, count, capture=count > 1)
+    return {
+        str(severity): _of_severity(run, t, seed, data, severity, predict) for severity in run.settings["severities"]
+    }
 
-    def score(kind: str, severity: int) -> dict[str, float]:
+
+def _of_severity(
+    run: Run, t: Training, seed: int, data: Dataset, severity: int, predict: emp.Predictor
+) -> list[dict[str, float]]:
+    """Scores for each corruption; kept, so that a leg may end between two severities."""
+    kinds = run.settings["corruptions"] or corruptions.NAMES
+    about = as_json({"kinds": kinds, "samples": predict.samples, "fast": run.settings["fast"]})
+    place = _outputs_path(run, t, seed, data, _corrupted_part(severity))
+    before = read_json(place.with_suffix(".json")) or {}
+    if before.get("about") == about:
+        return before["scores"]
+    run.check_time()
+    scores, kept = [], []
+    for kind in kinds:
         with SeededRandom(derive(seed, kind, severity)):
             outputs = predict(corrupted(data, kind, severity, predict.device)).cpu()
+        scores.append(quality(outputs.float().softmax(-1).mean(0), data.test.y))
         if t.family == "plain":
             kept.append(outputs[0])
-        return quality(outputs.float().softmax(-1).mean(0), y)
-
-    found = _by_severity(run, score)
     if kept:
-        _keep(run, t, seed, data, "corrupted", torch.stack(kept))
-    return found
+        _keep(run, t, seed, data, _corrupted_part(severity), torch.stack(kept))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_json(place.with_suffix(".json"), {"about": about, "scores": scores})
+    run.leg.worked = True
+    return scores
 
 
-def _by_severity(run: Run, score: Callable[[str, int], dict[str, float]]) -> dict[str, Any]:
-    s = run.settings
-    kinds = s["corruptions"] or corruptions.NAMES
-    return {str(severity): [score(kind, severity) for kind in kinds] for severity in s["severities"]}
+def _corrupted_part(severity: int) -> str:
+    """One file for each severity, since those of all are too large to be carried from machine to machine."""
+    return f"corrupted-{severity}"
 
 
 def over_corruptions(one: Mapping[str, Any], metric: str, severity: str | None = None) -> tuple[float, float]:
@@ -296,10 +358,9 @@ def over_corruptions(one: Mapping[str, Any], metric: str, severity: str | None =
     return statistics.fmean(values), statistics.pstdev(values)
 
 
-def at(one: Mapping[str, Any], name: str = "") -> dict[str, float]:
-    """The scores by which a network is compared: of one draw for each Gaussian component, else of all draws."""
-    draws = list(one["draws"])
-    return one["draws"][draws[0] if name.startswith("normal") else draws[-1]]
+def at(one: Mapping[str, Any]) -> dict[str, float]:
+    """The scores by which a network is compared."""
+    return one["draws"][one["judged"]]
 
 
 class Watch:

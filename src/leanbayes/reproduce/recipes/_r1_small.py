@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,9 +26,8 @@ _CLASSES = 10
 
 def training(settings: Mapping[str, Any], **changes: Any) -> Training:
     """A rank-1 network by the settings, Gaussian unless changes say otherwise."""
-    if changes.get("family") == "plain":
-        changes["l2"] = settings["plain_l2"]
-    return of_settings(settings, **({"family": "normal"} | changes))
+    family = changes.get("family", "normal")
+    return of_settings(settings, **({"family": family} | r1.own_settings(settings, family) | changes))
 
 
 def per_example(settings: Mapping[str, Any], **changes: Any) -> Training:
@@ -47,7 +46,12 @@ def scores(run: Run, t: Training, seed: int, shifted: bool) -> dict[str, Any]:
 
 
 def measured(
-    run: Run, trainings: Mapping[str, Training], *, shifted: bool = True, timed: Training | None = None
+    run: Run,
+    trainings: Mapping[str, Training],
+    *,
+    shifted: bool = True,
+    timed: Training | None = None,
+    fragile: Collection[str] = (),
 ) -> dict[str, list[dict[str, Any]]]:
     """Scores of several networks for each seed; what recipes have in common is trained once.
 
@@ -56,17 +60,32 @@ def measured(
         trainings: What to train, by name.
         shifted: Whether to predict corrupted images, too.
         timed: Also take the time of its steps beside those of the plain network, under "time".
+        fragile: Names of networks that may diverge; the result says so, and does without them.
     """
     names = {name: re.sub(r"\W+", "-", name) for name in trainings}
-    todo = {f"{names[name]}-seed{seed}": (t, seed, shifted) for name, t in trainings.items() for seed in run.seeds}
-    time = {} if timed is None else {TIME: (timed, None, False)}
+    todo = {
+        f"{names[name]}-seed{seed}": (t, seed, shifted, name in fragile)
+        for name, t in trainings.items()
+        for seed in run.seeds
+    }
+    time = {} if timed is None else {TIME: (timed, None, False, False)}
     done = run.units(_piece, todo | time, alone=time)
     found = {name: [done[f"{each}-seed{seed}"] for seed in run.seeds] for name, each in names.items()}
+    for name, one in [(name, one) for name, ones in found.items() for one in ones if "failed" in one]:
+        run.note(f"{name}: {one['failed']}")
+        found.pop(name, None)
     return found | {name: [done[name]] for name in time}
 
 
-def _piece(run: Run, t: Training, seed: int | None, shifted: bool) -> dict[str, Any]:
-    return step_time(run, t) if seed is None else scores(run, t, seed, shifted)
+def _piece(run: Run, t: Training, seed: int | None, shifted: bool, fragile: bool) -> dict[str, Any]:
+    if seed is None:
+        return step_time(run, t)
+    try:
+        return scores(run, t, seed, shifted)
+    except FloatingPointError as error:
+        if not fragile:
+            raise
+        return {"failed": str(error)}
 
 
 def step_time(run: Run, t: Training) -> dict[str, Any]:
@@ -77,20 +96,15 @@ def step_time(run: Run, t: Training) -> dict[str, Any]:
 
 
 def rows(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Row]:
-    """NLL, accuracy and ECE of clean and corrupted images."""
+    """NLL, accuracy and ECE of clean and corrupted images, of as many draws each."""
     made = []
     for name, ones in found.items():
         for key, text in r1.METRICS.items():
-            made.append(Row(name, text, None, [first(one)[key] for one in ones]))
+            made.append(Row(name, text, None, [r1.at(one)[key] for one in ones]))
             if CORRUPTED in ones[0]:
                 values = [r1.over_corruptions(one[CORRUPTED], key)[0] for one in ones]
                 made.append(Row(f"{name}, corrupted", text, None, values))
     return made
-
-
-def first(one: Mapping[str, Any]) -> dict[str, float]:
-    """The scores of one draw for each component."""
-    return next(iter(one["draws"].values()))
 
 
 def note(run: Run) -> str:

@@ -32,13 +32,17 @@ def measure(run: Run, place: str, published: Published, closed: float) -> Outcom
     unknown = [name for name in names if name not in r1.TITLES]
     if unknown:
         raise ValueError(f"networks has no {unknown[0]!r}; it has {', '.join(r1.TITLES)}")
-    done = run.units(r1.scores, r1.pieces(run, names, place))
+    own = run.decided_by(r1.deciding)
+    done = own.units(r1.scores, r1.pieces(run, names, place))
     found = {name: [done[f"{place}-{name}-seed{seed}"] for seed in run.seeds] for name in names}
+    best = best_of(found, _RANK1)
+    if best is not None:
+        more = [seed for seed in run.settings.get("winner_seeds", ()) if seed not in run.seeds]
+        found[best] += own.units(r1.scores, r1.pieces(run, [best], place, more)).values()
     rows = _rows(run, found, published)
     checks = _checks(found, closed)
     figure = {
-        name: {key: fmean(r1.at(one, name)[key] for one in ones) for key in ("nll", "ece")}
-        for name, ones in found.items()
+        name: {key: fmean(r1.at(one)[key] for one in ones) for key in ("nll", "ece")} for name, ones in found.items()
     }
     return Outcome(rows, checks, {"networks": figure}, _notes(run, found))
 
@@ -49,7 +53,7 @@ def _rows(run: Run, found: Found, published: Published) -> list[Row]:
         title = _title(run, name)
         figures = published.get(name, (None, None, None))
         for (key, text), value in zip(r1.METRICS.items(), figures):
-            rows.append(Row(title, text, value, [r1.at(one, name)[key] for one in ones]))
+            rows.append(Row(title, text, value, [r1.at(one)[key] for one in ones]))
         for count in ones[0]["draws"] if name.startswith(_RANK1) else ():
             for key, text in r1.METRICS.items():
                 values = [one["draws"][count][key] for one in ones]
@@ -68,25 +72,27 @@ def _title(run: Run, name: str) -> str:
 
 
 def _values(found: Found, name: str, key: str) -> list[float]:
-    return [r1.at(one, name)[key] for one in found[name]]
+    return [r1.at(one)[key] for one in found[name]]
 
 
-def best_of(found: Found, names: Sequence[str]) -> str:
-    """The network with the least NLL."""
-    return min((name for name in names if name in found), key=lambda name: fmean(_values(found, name, "nll")))
+def best_of(found: Found, names: Sequence[str]) -> str | None:
+    """The network with the least NLL; None where none of them was trained."""
+    there = (name for name in names if name in found)
+    return min(there, key=lambda name: fmean(_values(found, name, "nll")), default=None)
 
 
 def _checks(found: Found, closed: float) -> list[Check]:
     checks: list[Check] = []
-    if not any(name in found for name in _RANK1):
+    best = best_of(found, _RANK1)
+    if best is None:
         return [
             Check("rank-1 factors are among the networks", False, "neither Gaussian nor Cauchy factors were trained")
         ]
-    best = best_of(found, _RANK1)
     title = r1.TITLES[best]
     for other in (name for name in _BASELINES if name in found):
         for key, text in (("nll", "NLL"), ("ece", "ECE")):
-            gain = [a - b for a, b in zip(_values(found, best, key), _values(found, other, key))]
+            base = fmean(_values(found, other, key))
+            gain = [value - base for value in _values(found, best, key)]
             checks.append(at_most(f"{title}: {text} less that of {r1.TITLES[other]}", gain, 0.0))
     if "deterministic" in found and "ensemble" in found:
         checks.append(at_least(f"{title}: gap to the ensemble that it closes", gap_closed(found, best), closed, " %"))
@@ -95,9 +101,9 @@ def _checks(found: Found, closed: float) -> list[Check]:
 
 def gap_closed(found: Found, name: str) -> list[float]:
     """How much of the NLL between the deterministic network and the ensemble a network makes up for, in percent."""
-    far, near, here = (_values(found, each, "nll") for each in ("deterministic", "ensemble", name))
+    far, near = (fmean(_values(found, each, "nll")) for each in ("deterministic", "ensemble"))
     # Where the ensemble is no better there is no gap to close.
-    return [100 * (a - c) / (a - b) if a > b else 0.0 for a, b, c in zip(far, near, here)]
+    return [100 * (far - value) / (far - near) if far > near else 0.0 for value in _values(found, name, "nll")]
 
 
 def _notes(run: Run, found: Found) -> list[str]:
@@ -106,12 +112,13 @@ def _notes(run: Run, found: Found) -> list[str]:
         f"WRN-{s['depth']}-{s['width']}, {s['epochs']} epochs of batches of {s['batch_size']} (published: 250 of 128), "
         f"tiled over {s['components']} components; SGD at {s['lr']:g}, {s['schedule']} learning rate, KL annealed over "
         f"{100 * s['anneal']:g} % of the run; random signs {s['random_sign']:g}, prior std {s['prior_std']:g}",
+        f"the factors of BatchEnsemble start around 1 with a spread of {s['batch_spread']:g}; it, dropout, mean-field "
+        "and plain networks have decays and learning rates of their own, as in the authors' code",
     ]
     if s["held_out"]:
         notes.append(f"judged on {s['held_out']} held-out training images, and not on the test images")
-    second = [name for name in r1.EQUAL_COMPUTE if name in found]
-    if second:
-        best = best_of(found, second)
+    best = best_of(found, r1.EQUAL_COMPUTE)
+    if best is not None:
         notes.append(
             f"at equal compute ({s['components']} times the epochs, in batches {s['components']} times as large; one "
             f"component for each example) {r1.TITLES[best]} has the least NLL"

@@ -26,8 +26,9 @@ from leanbayes.training.seeds import derive
 
 FACTORS = ("delta", "normal", "cauchy", "lognormal", "halfcauchy")
 _POSITIVE = ("lognormal", "halfcauchy")
+HEAVY = ("cauchy", "halfcauchy")
 # Of the run: where the learning rate falls, and the factor.
-_MILESTONES, _DECAY = (0.4, 0.8, 0.9), 0.2
+_MILESTONES, _DECAY = {"steps": (0.4, 0.8, 0.9), "early-steps": (0.3, 0.6, 0.8)}, 0.2
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class Training:
         batch_size: Images of a step, before they are tiled.
         lr: Learning rate per 128 images of a step.
         factor_lr: Learning rate of what the method adds, over that of the others.
-        schedule: "steps" (by 0.2 at 40, 80 and 90 % of the run, as published), "cosine", "linear" or "constant".
+        schedule: "steps" (by 0.2 at 40, 80 and 90 % of the run, as published), "early-steps" (at 30, 60 and 80 %),
+            "cosine", "linear" or "constant".
         l2: Strength of ``l2 * |w|^2`` on weights, biases and norms.
         dropout: Rate of "dropout".
         components: Number K of components.
@@ -56,7 +58,7 @@ class Training:
         init_std: As in `Rank1`, 0 for the default.
         init_spread: As in `Rank1`.
         norms: As in `Rank1`.
-        clip: As in `Rank1`, 0 for no limit; of Cauchy factors.
+        clip: As in `Rank1`, 0 for no limit; of heavy-tailed factors.
         tile: Whether every component runs on every batch.
         likelihood: "average" or "mixture".
         kl: "mean" or "sum" over the components.
@@ -101,15 +103,17 @@ class Training:
         """The same with what makes no difference to its family at the default, so that it names one training."""
         off: set[str] = set()
         if self.family not in FACTORS:
-            off |= {"components", "on", "form", "random_sign", "prior_at", "init_spread", "norms", "tile"}
+            off |= {"components", "on", "form", "random_sign", "init_spread", "norms", "tile"}
             off |= {"likelihood", "kl", "diversity", "own_views", "init_std", "factor_lr"}
         if self.family in ("plain", "dropout", "delta"):
-            off |= {"prior_std", "prior_at", "init_std", "anneal", "kl"}
+            off |= {"prior_std", "init_std", "anneal", "kl"}
         if self.family == "delta":
             off |= {"on", "form"}
         if self.family in _POSITIVE:
-            off |= {"random_sign", "prior_at"}
-        if self.family != "cauchy":
+            off.add("random_sign")
+        if self.family != "normal":
+            off.add("prior_at")
+        if self.family not in HEAVY:
             off.add("clip")
         if self.family != "dropout":
             off.add("dropout")
@@ -233,6 +237,7 @@ def _source(
 def _config(run: Run, t: Training, examples: int) -> TrainConfig:
     quick, _ = emp.speed(run)
     lr = t.lr * t.batch_size / 128
+    milestones = tuple(share * t.epochs for share in _MILESTONES.get(t.schedule, ()))
     return TrainConfig(
         epochs=t.epochs,
         batch_size=t.batch_size,
@@ -240,9 +245,9 @@ def _config(run: Run, t: Training, examples: int) -> TrainConfig:
         variational_lr=lr * t.factor_lr,
         optimizer="sgd",
         nesterov=True,
-        schedule=t.schedule,
+        schedule="steps" if milestones else t.schedule,
         warmup=min(1.0, t.epochs / 60),
-        milestones=tuple(share * t.epochs for share in _MILESTONES) if t.schedule == "steps" else (),
+        milestones=milestones,
         decay=_DECAY,
         weight_decay=2 * t.l2,  # l2 |w|^2 has the gradient 2 l2 w
         anneal=t.anneal * t.epochs if t.family not in ("plain", "dropout", "delta") else 0.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
@@ -59,60 +60,81 @@ def measure(run: Run) -> Outcome:
     unknown = [name for name in names if name not in CANDIDATES]
     if unknown:
         raise ValueError(f"candidates has no {unknown[0]!r}; it has {', '.join(CANDIDATES)}")
-    tried = run.units(trial, {f"trial-{name.replace(' ', '-')}": (name,) for name in names})
-    found = {name: tried[f"trial-{name.replace(' ', '-')}"] for name in names}
-    best = min(found, key=lambda name: r1.at(found[name], "normal")["nll"])
+    own = run.decided_by(_deciding)
+    tried = own.units(trial, {f"trial-{_word(name)}": (name,) for name in names})
+    found = {name: tried[f"trial-{_word(name)}"] for name in names}
+    failed = {name: found.pop(name)["failed"] for name in names if "failed" in found[name]}
+    if not found:
+        raise FloatingPointError(f"no candidate could be trained: {failed}")
+    best = min(found, key=lambda name: r1.at(found[name])["nll"])
     rows = [
-        Row(f"{name}, held-out images", text, None, [r1.at(one, "normal")[key]])
+        Row(f"{name}, held-out images", text, None, [r1.at(one)[key]])
         for name, one in found.items()
         for key, text in r1.METRICS.items()
     ]
-    todo: dict[str, Any] = {}
-    for seed in run.seeds:
-        todo[f"test-{best.replace(' ', '-')}-seed{seed}"] = (best, seed)
-    for number in r1.members(run, 0):
-        todo[f"test-deterministic-seed{number}"] = ("deterministic", number)
-    todo["test-ensemble"] = ("ensemble", 0)
-    done = run.units(test, todo)
-    winners = [done[f"test-{best.replace(' ', '-')}-seed{seed}"] for seed in run.seeds]
-    plain, ensemble = done["test-deterministic-seed0"], done["test-ensemble"]
+    winners = list(own.units(test, {f"test-{_word(best)}-seed{seed}": (best, seed) for seed in run.seeds}).values())
+    # Those of the table, which is trained with the same settings.
+    others = run.changed(held_out=0).as_recipe("r1-cifar10").decided_by(r1.deciding)
+    done = others.units(r1.scores, r1.pieces(run, ("deterministic", "ensemble"), "cifar10", (0,)))
+    plain, ensemble = (done[f"cifar10-{name}-seed0"] for name in ("deterministic", "ensemble"))
     for title, ones in ((f"best: {best}", winners), ("deterministic", [plain]), ("ensemble", [ensemble])):
-        rows += [
-            Row(title, text, None, [r1.at(one, "normal")[key] for one in ones]) for key, text in r1.METRICS.items()
-        ]
+        rows += [Row(title, text, None, [r1.at(one)[key] for one in ones]) for key, text in r1.METRICS.items()]
     share = [one["parameters"] / plain["parameters"] for one in winners]
     rows.append(Row(f"best: {best}", "parameters over those of the plain network", None, share))
-    scores = [r1.at(one, "normal") for one in winners]
+    scores = [r1.at(one) for one in winners]
     checks = [
         at_most("NLL of the best less that of the ensemble", [a["nll"] - r1.at(ensemble)["nll"] for a in scores], 0.0),
         at_most("NLL of the best", [one["nll"] for one in scores], _NLL),
         at_most("ECE of the best", [one["ece"] for one in scores], _ECE),
         at_most("parameters of the best over those of the plain network", share, _PARAMETERS),
     ]
-    figure = {name: {key: r1.at(one, "normal")[key] for key in r1.METRICS} for name, one in found.items()}
+    figure = {name: {key: r1.at(one)[key] for key in r1.METRICS} for name, one in found.items()}
     settings = ", ".join(f"{key}={value}" for key, value in CANDIDATES[best][1].items()) or "as published"
     notes = [
         f"chosen on {s['held_out']} held-out training images by the NLL of WRN-{s['trial_depth']}-{s['trial_width']} "
-        f"among {len(names)} candidates: {best} ({settings})",
+        f"among {len(found)} candidates: {best} ({settings})",
         f"WRN-{s['depth']}-{s['width']}, {s['epochs']} tiled epochs or as many passes; limits are those of the "
         "published ensemble of four WRN-28-10",
+        *(f"{name}: {why}" for name, why in failed.items()),
     ]
     return Outcome(rows, checks, figure, notes)
 
 
 def trial(run: Run, name: str) -> dict[str, Any]:
-    """How a candidate, trained on most training images, predicts the others."""
-    size = {"depth": run.settings["trial_depth"], "width": run.settings["trial_width"]}
-    part = run.changed(**size, **changed(run.settings, name))
-    return r1.scores(part, CANDIDATES[name][0], 0, "cifar10")
+    """How a candidate, trained on most training images, predicts the others; what diverges is out of the search."""
+    try:
+        return r1.scores(run.changed(**_of_trial(run.settings, name)), CANDIDATES[name][0], 0, "cifar10")
+    except FloatingPointError as error:
+        return {"failed": str(error)}
 
 
 def test(run: Run, name: str, seed: int) -> dict[str, Any]:
-    """How a candidate, a plain network or the ensemble, trained on all training images, predicts the test images."""
-    if name not in CANDIDATES:
-        return r1.scores(run.changed(held_out=0), name, seed, "cifar10")
-    part = run.changed(held_out=0, **changed(run.settings, name))
-    return r1.scores(part, CANDIDATES[name][0], seed, "cifar10")
+    """How a candidate, trained on all training images, predicts the test images."""
+    return r1.scores(run.changed(**_of_test(run.settings, name)), CANDIDATES[name][0], seed, "cifar10")
+
+
+def _of_trial(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {"depth": settings["trial_depth"], "width": settings["trial_width"], **changed(settings, name)}
+
+
+def _of_test(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {"held_out": 0, **changed(settings, name)}
+
+
+def _word(name: str) -> str:
+    """A candidate in the name of a piece of work."""
+    return re.sub(r"\W+", "-", name)
+
+
+def _deciding(piece: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings that decide a trial or test: other candidates do not count."""
+    kind, _, rest = piece.partition("-")
+    names = {_word(name): name for name in CANDIDATES}
+    name = names.get(rest if kind == "trial" else rest.rpartition("-seed")[0])
+    if name is None or "trial_depth" not in settings:
+        return settings
+    changes = _of_trial if kind == "trial" else _of_test
+    return r1.decides({**settings, **changes(settings, name)}, CANDIDATES[name][0])
 
 
 def draw(figure: Mapping[str, Any], canvas: Any) -> None:

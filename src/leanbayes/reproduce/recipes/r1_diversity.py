@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leanbayes.reproduce.recipe import Recipe, register
+from leanbayes.reproduce.recipes import _r1_networks as r1
 from leanbayes.reproduce.recipes import _r1_small as small
 from leanbayes.reproduce.recipes._checks import at_least, at_most
 from leanbayes.reproduce.result import Outcome, Row
@@ -28,7 +29,7 @@ def measure(run: Run) -> Outcome:
         ):
             rows.append(Row(name, text, None, [one["components"][key] for one in ones]))
     more = [a["components"]["diversity"] - b["components"]["diversity"] for a, b in zip(found[_RANK1], found[_BATCH])]
-    gain = [small.first(a)["nll"] - small.first(b)["nll"] for a, b in zip(found[_RANK1], found[_BATCH])]
+    gain = [r1.at(a)["nll"] - r1.at(b)["nll"] for a, b in zip(found[_RANK1], found[_BATCH])]
     checks = [
         at_least("disagreement over error: rank-1 less BatchEnsemble", more, 0.0),
         at_most("NLL: rank-1 less BatchEnsemble", gain, 0.0),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leanbayes.reproduce.recipe import Recipe, register
+from leanbayes.reproduce.recipes import _r1_networks as r1
 from leanbayes.reproduce.recipes import _r1_small as small
 from leanbayes.reproduce.recipes._checks import at_most
 from leanbayes.reproduce.result import Outcome, Row
@@ -23,7 +24,7 @@ def measure(run: Run) -> Outcome:
     for name, ones in found.items():
         rows.append(Row(name, "NLL of one component, nats", None, [one["components"]["nll"] for one in ones]))
         rows.append(Row(name, "training NLL, nats", None, [one["train_nll"] for one in ones]))
-    gain = [small.first(a)["nll"] - small.first(b)["nll"] for a, b in zip(found[_AVERAGE], found[_MIXTURE])]
+    gain = [r1.at(a)["nll"] - r1.at(b)["nll"] for a, b in zip(found[_AVERAGE], found[_MIXTURE])]
     single = [a["components"]["nll"] - b["components"]["nll"] for a, b in zip(found[_AVERAGE], found[_MIXTURE])]
     checks = [
         at_most("NLL: average less log-mixture", gain, 0.0),

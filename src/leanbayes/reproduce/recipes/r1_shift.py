@@ -49,9 +49,11 @@ def measure(run: Run) -> Outcome:
     todo: dict[str, Any] = {}
     names = {"cifar10": list(s["networks"]), "cifar100": [name for name in s["networks"] if name in s["hundred"]]}
     for place in s["places"]:
-        r1.images(run, place)  # what it says of the data stands first
-        todo |= r1.pieces(run, names[place], place)
-    done = run.units(r1.shift_scores, todo)
+        pieces = r1.pieces(run, names[place], place)
+        if any(run.wants(piece) for piece in pieces):
+            r1.images(run, place)  # what it says of the data stands first
+        todo |= pieces
+    done = run.decided_by(r1.deciding).units(r1.shift_scores, todo)
     for place in s["places"]:
         found = {name: [done[f"{place}-{name}-seed{seed}"] for seed in run.seeds] for name in names[place]}
         for name, ones in found.items():

@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from leanbayes.reproduce.recipe import Recipe, register
+from leanbayes.reproduce.recipes import _r1_networks as r1
 from leanbayes.reproduce.recipes import _r1_small as small
 from leanbayes.reproduce.recipes import _steptime as steptime
 from leanbayes.reproduce.recipes._checks import at_most
@@ -33,7 +34,7 @@ def measure(run: Run) -> Outcome:
     slower = [one["ratio"] for one in found.pop(small.TIME)]
     rows = [*small.rows(found), Row(timed, _TIME, None, slower)]
     checks = []
-    nll = {name: [small.first(one)["nll"] for one in ones] for name, ones in found.items()}
+    nll = {name: [r1.at(one)["nll"] for one in ones] for name, ones in found.items()}
     for way in _WAYS:
         few, many = (f"K = {size}, {way}" for size in (sizes[0], _BEST if _BEST in sizes else sizes[-1]))
         gain = [b - a for a, b in zip(nll[few], nll[many])]
