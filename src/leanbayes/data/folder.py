@@ -65,7 +65,7 @@ def read_image(path: Path, size: int) -> Tensor:
     image_module = need("PIL.Image", "image files")
     try:
         with image_module.open(path) as file:
-            image = file.convert("RGB")
+            image = _eight_bits(file, image_module).convert("RGB")
     except (OSError, SyntaxError, ValueError, image_module.DecompressionBombError) as error:
         raise ValueError(f"the image {path} cannot be read ({error}); remove or replace it") from None
     if image.size != (size, size):
@@ -75,6 +75,18 @@ def read_image(path: Path, size: int) -> Tensor:
         image = image.resize((width, height), image_module.Resampling.BILINEAR)
         image = image.crop((left, top, left + size, top + size))
     return torch.tensor(np.asarray(image)).permute(2, 0, 1).contiguous()
+
+
+def _eight_bits(image: Any, image_module: Any) -> Any:
+    """The image with a byte per channel; Pillow would turn all grey levels from 255 of a deeper one into white."""
+    if image.mode == "F":
+        raise ValueError("its pixels are floating-point numbers; save it with 8 or 16 bits per channel")
+    if not image.mode.startswith("I"):
+        return image
+    levels = np.asarray(image)
+    if levels.min() < 0 or levels.max() > 65535:
+        raise ValueError("its pixels have more than 16 bits; save it with 8 or 16 bits per channel")
+    return image_module.fromarray((levels // 256).astype(np.uint8))
 
 
 def image_paths(path: Path) -> list[Path]:
@@ -173,7 +185,9 @@ def _labelled(folder: Path, classes: list[str]) -> tuple[list[Path], Tensor]:
             raise ValueError(f"the folder {class_folder} is not a class of the training images; remove or rename it")
         images = _images(class_folder)
         if not images:
-            raise ValueError(f"the folder {class_folder} holds no images ({', '.join(ENDINGS)})")
+            raise ValueError(
+                f"the folder {class_folder} holds no images ({', '.join(ENDINGS)}); add some, or remove the folder"
+            )
         paths += images
         labels += [classes.index(class_folder.name)] * len(images)
     if not paths:
