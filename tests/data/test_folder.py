@@ -110,6 +110,15 @@ def test_unreadable_image_is_named(tree, content):
         load(tree, size=16)
 
 
+def test_all_unreadable_images_are_named_at_once(tree):
+    broken = sorted((tree / "train" / "class_1").iterdir())[:7]
+    for path in broken:
+        path.write_bytes(b"no image")
+    with pytest.raises(ValueError, match="^7 images cannot be read: .*; and 2 more$") as caught:
+        load(tree, size=16)
+    assert [str(path) in str(caught.value) for path in broken] == [True] * 5 + [False] * 2
+
+
 def test_truncated_image_is_named(tree):
     path = next((tree / "train" / "class_1").iterdir())
     path.write_bytes(path.read_bytes()[:100])

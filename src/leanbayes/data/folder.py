@@ -22,6 +22,8 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".
 _TRAIN, _VALID, _TEST = ("train", "training"), ("val", "valid", "validation"), ("test",)
 # A set up to this size is read into memory at once, unless `lazy` says otherwise.
 _MEMORY_BYTES = 1 << 30
+# Files that a message names one by one.
+_LISTED = 5
 
 
 class ImageFiles(TorchDataset[Tensor]):
@@ -53,7 +55,9 @@ class ImageFiles(TorchDataset[Tensor]):
         if not paths:
             return torch.empty(0, 3, self.size, self.size, dtype=torch.uint8)
         with ThreadPoolExecutor(self.workers) as pool:
-            return torch.stack(list(pool.map(lambda path: read_image(path, self.size), paths)))
+            found = list(pool.map(lambda path: _image_or_error(path, self.size), paths))
+        _check_readable([image for image in found if not isinstance(image, Tensor)])
+        return torch.stack([image for image in found if isinstance(image, Tensor)])
 
     def subset(self, index: Tensor) -> ImageFiles:
         """The images of these numbers."""
@@ -75,6 +79,23 @@ def read_image(path: Path, size: int) -> Tensor:
         image = image.resize((width, height), image_module.Resampling.BILINEAR)
         image = image.crop((left, top, left + size, top + size))
     return torch.tensor(np.asarray(image)).permute(2, 0, 1).contiguous()
+
+
+def _image_or_error(path: Path, size: int) -> Tensor | ValueError:
+    try:
+        return read_image(path, size)
+    except ValueError as error:
+        return error
+
+
+def _check_readable(errors: Sequence[ValueError]) -> None:
+    """Raise for all images of a batch that cannot be read at once, so that one run finds them."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        listed = "; ".join(str(error) for error in errors[:_LISTED])
+        more = f"; and {len(errors) - _LISTED} more" if len(errors) > _LISTED else ""
+        raise ValueError(f"{len(errors)} images cannot be read: {listed}{more}")
 
 
 def _eight_bits(image: Any, image_module: Any) -> Any:
