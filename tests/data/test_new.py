@@ -236,6 +236,12 @@ def test_texts_in_any_encoding_keep_their_lines(encoding, tmp_path):
     assert ("Windows-1252" in " ".join(rows.notes)) == (encoding == "cp1252")
 
 
+def test_a_text_that_is_cut_off_is_named(tmp_path):
+    (tmp_path / "new.txt").write_bytes("gut".encode("utf-16")[:-1])
+    with pytest.raises(ValueError, match="new.txt cannot be read as text .*; save it as UTF-8"):
+        read_rows(tmp_path / "new.txt", saved(generate.dataset("imdb", length=6).schema))
+
+
 def test_texts_without_a_known_word_are_counted(tmp_path):
     data = generate.dataset("imdb", length=6)
     (tmp_path / "new.txt").write_text(f"{data.schema.vocabulary[0]}\n\nunheard!\n")

@@ -32,7 +32,8 @@ def check_classes(y: Tensor, task: str, names: Sequence[str], name: str) -> None
     """Raise where training examples all belong to one class."""
     if task == "regression" or not len(y) or bool((y != y[0]).any()):
         return
-    raise ValueError(f"all training examples of {name} belong to the class {names[int(y[0])]!r}; two classes are needed")
+    only = names[int(y[0])]
+    raise ValueError(f"all training examples of {name} belong to the class {only!r}; two classes are needed")
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

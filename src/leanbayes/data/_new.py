@@ -114,8 +114,11 @@ def _from_lines(path: Path, schema: Schema) -> NewRows:
     if not schema.vocabulary:
         raise ValueError("the network was trained on ids without their words; pass ids in an NPZ file")
     notes: list[str] = []
-    # Other marks, such as those of a new page, are part of a text.
-    lines = in_utf8(path, notes).decode().replace("\r\n", "\n").removesuffix("\n").split("\n")
+    try:
+        text = in_utf8(path, notes).decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} cannot be read as text ({error}); save it as UTF-8") from None
+    lines = text.removesuffix("\n").split("\n")  # other marks, such as those of a new page, are part of a text
     x = encode([] if lines == [""] else lines, schema.vocabulary, schema.shape[0])
     if strange := int((x < FIRST_WORD).all(1).sum()):
         notes.append(

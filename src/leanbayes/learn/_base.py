@@ -262,7 +262,7 @@ class BayesEstimator(BaseEstimator):
         `read` returns tensors with the rows in front.
         """
         check_is_fitted(self)
-        scaled = self._standardised(validate_data(self, X, dtype=np.float64, reset=False))
+        scaled = self._standardised(np.asarray(validate_data(self, X, dtype=np.float64, reset=False)))
         like = next(self.model_.parameters())
         pieces: list[list[Array]] = [[] for _ in read]
         for block in torch.as_tensor(scaled).split(BLOCK):
