@@ -282,6 +282,7 @@ def test_feature_names():
         ({"weight_decay": -1.0}, "weight_decay"),
         ({"kl_weight": float("nan")}, "kl_weight"),
         ({"hidden": (0,)}, "hidden"),
+        ({"device": "tpu"}, r"BayesClassifier\(device='tpu'\) is no device that torch can use here: "),
     ],
     ids=str,
 )

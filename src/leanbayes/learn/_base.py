@@ -93,6 +93,7 @@ class BayesEstimator(BaseEstimator):
         check_choice(self, (False, True), early_stopping=self.early_stopping, refit=self.refit)
         check_choice(self, (False, True), warm_start=self.warm_start)
         check_hold_out(f"{type(self).__name__}(validation_fraction=...)", _plain(self.validation_fraction))
+        self._check_device()
         if not callable(self.kl_weight):
             check_number(self, 0, kl_weight=_plain(self.kl_weight))
         if self._goes_on():
@@ -111,6 +112,15 @@ class BayesEstimator(BaseEstimator):
         if not counts.any():
             raise ValueError("every sample_weight is zero; at least one example must count")
         return np.asarray(X)[counts], np.asarray(y)[counts], weights[counts]
+
+    def _check_device(self) -> None:
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:  # an AssertionError where torch was built without CUDA
+            raise ValueError(
+                f"{type(self).__name__}(device={self.device!r}) is no device that torch can use here: "
+                f"{str(error).splitlines()[0]}"
+            ) from None
 
     def _network_settings(self) -> dict[str, Any]:
         """The settings that decide which network is trained."""
