@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -129,11 +128,10 @@ def _corrupted_images(dataset: Dataset, part: Part, count: int) -> tuple[dict[in
         return {}, "none: only images of 1 or 3 channels are corrupted"
     names = SMALL_TYPES if min(dataset.shape[1:]) < _SMALLEST else NAMES
     few = part.spaced(count)
-    rounds = math.ceil(len(names) / len(few))  # every type occurs, even with fewer images than types
-    images, y = _pixels(few.tensor(), dataset).repeat(rounds, 1, 1, 1), few.y.repeat(rounds)
+    images = _pixels(few.tensor(), dataset)
     types = torch.randperm(len(images), generator=torch.Generator().manual_seed(0)) % len(names)
     scale = _scaled_images(dataset)
-    found = {s: (scale(_each_by_its_type(images, types, names, s)), y) for s in SEVERITIES}
+    found = {s: (scale(_each_by_its_type(images, types, names, s)), few.y) for s in SEVERITIES}
     return found, f"each image by one of {', '.join(names).replace('_', ' ')}"
 
 
