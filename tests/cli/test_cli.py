@@ -93,6 +93,7 @@ def test_compare_prints_json_that_parses(tables, tmp_path, capsys):
     assert main([*words, "--out", str(tmp_path)]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["task"] == "regression" and len(result["methods"][0]["metrics"]["rmse"]) == 2
+    assert "recommended" in result and result["verdict"].startswith("Only EMP (5) has results")
 
 
 def test_compare_resumes(tables, tmp_path, capsys):

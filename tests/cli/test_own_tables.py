@@ -236,7 +236,7 @@ def test_columns_named_like_flags_can_be_dropped(tmp_path, capsys):
     (tmp_path / "a.csv").write_text("--seeds,-h,b,y\n" + rows)
     words = ["fit", tmp_path / "a.csv", *SMALL, "--method", "plain", "--drop=--seeds", "--drop=-h"]
     assert main([*map(str, words), "--out", str(tmp_path / "out")]) == 0
-    assert "a.csv: 1 input, regression; 29 for training" in capsys.readouterr().out
+    assert "a.csv: 1 input, regression; 26 for training, 6 for validation, 8 for testing" in capsys.readouterr().out
 
 
 def test_a_separator_is_one_character(tmp_path, capsys):

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from leanbayes.cli._tables import comparison_table, metric_table, verdict
+from leanbayes.cli._tables import answer, comparison_table, metric_table, verdict
 from leanbayes.report.content import parse
 from leanbayes.report.summary import summarise
 from tests.report import fake
@@ -21,7 +21,7 @@ def test_blind_methods_are_marked():
     assert "*" not in shown(result) and "359 test examples" in shown(result) and "one seed" in shown(result)
     result["methods"][1]["ood"]["auroc"] = [0.51]
     text = shown(result)
-    assert text.count("*") == 2 and "0.510*" in text and "not clearly better than chance (0.5)" in text
+    assert text.count("*") == 2 and "51.00%*" in text and "not clearly better than chance (50%)" in text
 
 
 def test_the_verdict_is_that_of_the_report():
@@ -29,6 +29,13 @@ def test_the_verdict_is_that_of_the_report():
     first = summarise(parse(result))[0]
     assert verdict(result).splitlines() == [first.answer, *(f"- {remark}" for remark in first.more)]
     assert first.more and verdict({"methods": []}) == ""
+
+
+def test_programs_get_the_answer_too():
+    result = fake.comparison(seeds=1)
+    assert answer(result) == {"recommended": "rank1", "verdict": verdict(result)}
+    result["examples"]["test"] = 5
+    assert answer(result)["recommended"] is None
 
 
 def test_a_title_wider_than_its_table_stays_on_one_line():

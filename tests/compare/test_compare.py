@@ -344,6 +344,10 @@ def test_sgd_and_adamw_share_a_thorough_budget(pictures, tmp_path):
 def test_the_shifted_data(tables):
     images = make_evaluation(load("digits"), shifted=50)
     assert all(x.shape == (50, 1, 8, 8) and len(y) == 50 for x, y in images.corrupted.values())
+    whole = load("digits")
+    # As many images, not a few of them again; also where there are fewer than types of corruption.
+    assert images.corrupted[1][1].tolist() == whole.test.spaced(50).y.tolist()
+    assert make_evaluation(whole, shifted=3).corrupted[5][0].shape == (3, 1, 8, 8)
     assert images.ood is not None and images.ood.shape == (50, 1, 8, 8)
     assert images.images is not None and 0 <= images.images.min() and images.images.max() <= 1
     table = make_evaluation(load(tables / "kinds.csv"), ood=str(tables / "values.csv"))

@@ -1,3 +1,5 @@
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -70,6 +72,27 @@ def test_any_kind_of_image_becomes_colour(tmp_path, mode):
     assert image.shape == (3, 8, 8) and (image == 255).all()
 
 
+@pytest.mark.parametrize(("kind", "ending"), [(np.uint16, "png"), (np.uint16, "tif"), (np.int32, "tif")])
+def test_sixteen_bits_keep_their_grey_levels(tmp_path, kind, ending):
+    levels = np.arange(64).reshape(8, 8) * 1040
+    path = tmp_path / f"a.{ending}"
+    Image.fromarray(levels.astype(kind)).save(path)
+    assert read_image(path, 8).tolist() == [(levels // 256).tolist()] * 3
+
+
+@pytest.mark.parametrize(
+    ("pixels", "message"),
+    [
+        (np.linspace(0, 1, 64, dtype=np.float32), "its pixels are floating-point numbers; save it with 8 or 16 bits"),
+        (np.arange(64, dtype=np.int32) * 2000, "its pixels have more than 16 bits; save it with 8 or 16 bits"),
+    ],
+)
+def test_deeper_images_are_refused(tmp_path, pixels, message):
+    Image.fromarray(pixels.reshape(8, 8)).save(tmp_path / "a.tif")
+    with pytest.raises(ValueError, match=message):
+        read_image(tmp_path / "a.tif", 8)
+
+
 def test_resizing_keeps_the_shape_of_things(tmp_path):
     # A vertical edge in the middle of a wide image stays in the middle.
     pixels = np.zeros((50, 100, 3), np.uint8)
@@ -87,6 +110,15 @@ def test_unreadable_image_is_named(tree, content):
         load(tree, size=16)
 
 
+def test_all_unreadable_images_are_named_at_once(tree):
+    broken = sorted((tree / "train" / "class_1").iterdir())[:7]
+    for path in broken:
+        path.write_bytes(b"no image")
+    with pytest.raises(ValueError, match="^7 images cannot be read: .*; and 2 more$") as caught:
+        load(tree, size=16)
+    assert [str(path) in str(caught.value) for path in broken] == [True] * 5 + [False] * 2
+
+
 def test_truncated_image_is_named(tree):
     path = next((tree / "train" / "class_1").iterdir())
     path.write_bytes(path.read_bytes()[:100])
@@ -102,7 +134,15 @@ def test_unknown_class_in_another_part(tree):
 
 def test_empty_class(tree):
     (tree / "train" / "class_7").mkdir()
-    with pytest.raises(ValueError, match="class_7 holds no images"):
+    with pytest.raises(ValueError, match="class_7 holds no images .*; add some, or remove the folder"):
+        load(tree, size=16)
+
+
+def test_a_single_class_teaches_nothing(tree):
+    for number in (1, 2):
+        for part in ("train", "val"):
+            shutil.rmtree(tree / part / f"class_{number}")
+    with pytest.raises(ValueError, match="all training examples of tree belong to the class 'class_0'; two classes"):
         load(tree, size=16)
 
 

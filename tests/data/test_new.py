@@ -226,6 +226,30 @@ def test_texts(tmp_path):
     assert y is None and x.tolist() == [[1, 4, 2, 0, 0, 0], [1, 4, 0, 0, 0, 0]]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_texts_in_any_encoding_keep_their_lines(encoding, tmp_path):
+    data = generate.dataset("imdb", length=6)
+    word = data.schema.vocabulary[0]
+    (tmp_path / "new.txt").write_bytes(f"{word}\r\ncaf\u00e9 {word}\r\n\f{word}".encode(encoding))
+    rows = read_rows(tmp_path / "new.txt", saved(data.schema))
+    assert rows.x.tolist() == [[1, 4, 0, 0, 0, 0], [1, 2, 4, 0, 0, 0], [1, 2, 0, 0, 0, 0]]
+    assert ("Windows-1252" in " ".join(rows.notes)) == (encoding == "cp1252")
+
+
+def test_a_text_that_is_cut_off_is_named(tmp_path):
+    (tmp_path / "new.txt").write_bytes("gut".encode("utf-16")[:-1])
+    with pytest.raises(ValueError, match="new.txt cannot be read as text .*; save it as UTF-8"):
+        read_rows(tmp_path / "new.txt", saved(generate.dataset("imdb", length=6).schema))
+
+
+def test_texts_without_a_known_word_are_counted(tmp_path):
+    data = generate.dataset("imdb", length=6)
+    (tmp_path / "new.txt").write_text(f"{data.schema.vocabulary[0]}\n\nunheard!\n")
+    rows = read_rows(tmp_path / "new.txt", saved(data.schema))
+    assert len(rows.x) == 3
+    assert rows.notes == ("2 of 3 texts of new.txt hold no word that training knew; predictions for them mean nothing",)
+
+
 def test_files_of_another_kind(tmp_path):
     (tmp_path / "a.csv").write_text("x\n1\n")
     with pytest.raises(ValueError, match="cannot read a.csv; pass an image, a folder of images or an NPZ file with x"):

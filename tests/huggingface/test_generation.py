@@ -114,6 +114,13 @@ def test_the_model_is_left_as_it_was():
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_settings_of_the_model_do_not_change_what_comes_back():
+    model, prompts = make("mean-field"), tiny.tokens(1, 3)
+    wanted = generate(model, prompts, samples=2, seed=0, **options())
+    model.generation_config.return_dict_in_generate = True
+    assert torch.equal(generate(model, prompts, samples=2, seed=0, **options()).tokens, wanted.tokens)
+
+
 def test_wrong_arguments():
     model, prompts = make("mean-field"), tiny.tokens(1, 3)
     with pytest.raises(ValueError, match="samples is a whole number"):

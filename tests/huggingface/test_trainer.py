@@ -236,9 +236,11 @@ def test_evaluation_scores_the_averaged_prediction(tmp_path):
     assert trainer.predict(data, metric_key_prefix="test").metrics["test_nll"] == pytest.approx(found["eval_nll"])
 
 
-def test_evaluation_of_texts_counts_tokens(tmp_path):
+@pytest.mark.parametrize("batch", [10, 3])
+def test_evaluation_of_texts_counts_tokens(batch, tmp_path):
     model, data = make("gpt2"), tiny.texts()
-    trainer = BayesTrainer(model, arguments(tmp_path, per_device_eval_batch_size=10), eval_dataset=data, eval_samples=4)
+    args = arguments(tmp_path, per_device_eval_batch_size=batch)
+    trainer = BayesTrainer(model, args, eval_dataset=data, eval_samples=4)
     found = trainer.evaluate()
     x, y = (torch.stack([row[name] for row in data]) for name in ("input_ids", "labels"))
     probs = lb.predict(model, {"input_ids": x}, 4, seed=42, likelihood=lb.Categorical(class_dim=-1)).probs[:, :-1]
@@ -326,6 +328,25 @@ def test_several_labels_of_an_example(tmp_path):
     trainer.train()
     assert isinstance(trainer.likelihood, lb.Bernoulli)
     assert trainer.evaluate()["eval_nll"] == pytest.approx(3 * math.log(2), rel=0.1)
+
+
+def test_a_single_output_of_a_text_is_a_value(tmp_path):
+    data = [{"input_ids": row, "labels": row[0] / 10} for row in tiny.tokens(8)]
+    torch.manual_seed(0)
+    model = lb.bayesianize(tiny.classifier(num_labels=1), METHODS["rank1"])
+    trainer = BayesTrainer(model, arguments(tmp_path, max_steps=1), train_dataset=data, eval_dataset=data)
+    trainer.train()
+    assert isinstance(trainer.likelihood, lb.Gaussian) and "eval_rmse" in trainer.evaluate()
+
+
+def test_a_batch_without_targets_changes_nothing(tmp_path):
+    data = [row | {"labels": torch.full_like(row["labels"], -100)} for row in tiny.texts(8)]
+    model = make("gpt2")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    trainer = BayesTrainer(model, arguments(tmp_path, max_steps=2, weight_decay=0.0), train_dataset=data)
+    trainer.train()
+    assert trainer.state.log_history[0]["loss"] == 0 and math.isnan(trainer.state.log_history[0]["nll"])
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_encoders_with_decoders_read_their_labels(tmp_path):

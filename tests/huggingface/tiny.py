@@ -9,7 +9,7 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def classifier(**changes):
-    config = transformers.BertConfig(**SIZES, **NO_DROPOUT, max_position_embeddings=16, num_labels=3, **changes)
+    config = transformers.BertConfig(**SIZES, **NO_DROPOUT, max_position_embeddings=16, **{"num_labels": 3} | changes)
     return transformers.BertForSequenceClassification(config)
 
 

@@ -85,6 +85,14 @@ def test_methods_predict_alike_in_subsets(method, blobs):
     assert classifier.score(X, y) > 0.9
 
 
+@pytest.mark.parametrize("method", ["plain", "batch-ensemble"])
+def test_a_feature_that_never_varied_says_nothing(method, blobs):
+    X, y = blobs
+    classifier = BayesClassifier(method, **QUICK).fit(np.column_stack([X, np.full(len(X), 2024.0)]), y)
+    before, after = (np.column_stack([X, np.full(len(X), year)]) for year in (2024.0, 2300.0))
+    np.testing.assert_array_equal(classifier.predict_proba(after), classifier.predict_proba(before))
+
+
 def test_large_inputs_are_predicted_by_the_same_functions(classifier, blobs):
     tiled = np.tile(blobs[0], (40, 1))
     np.testing.assert_allclose(classifier.predict_proba(tiled)[-120:], classifier.predict_proba(blobs[0]))
@@ -274,6 +282,7 @@ def test_feature_names():
         ({"weight_decay": -1.0}, "weight_decay"),
         ({"kl_weight": float("nan")}, "kl_weight"),
         ({"hidden": (0,)}, "hidden"),
+        ({"device": "tpu"}, r"BayesClassifier\(device='tpu'\) is no device that torch can use here: "),
     ],
     ids=str,
 )

@@ -228,6 +228,21 @@ def test_warm_start_goes_on(blobs):
         regressor.fit(X, np.column_stack([y, y]))
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "rank1"}, "method has changed from 'plain' to 'rank1'"),
+        ({"hidden": (8,)}, r"hidden has changed from \[16\] to \[8\]"),
+        ({"noise": "constant"}, "noise has changed from 'heteroscedastic' to 'constant'"),
+    ],
+    ids=str,
+)
+def test_a_warm_start_keeps_the_network(settings, message, blobs):
+    regressor = BayesRegressor("plain", **QUICK | {"epochs": 1}, warm_start=True).fit(*blobs)
+    with pytest.raises(ValueError, match=f"the first fit, but {message}; set it back, or fit a new estimator"):
+        regressor.set_params(**settings).fit(*blobs)
+
+
 def test_methods_by_name(blobs):
     names = ["MeanField", "mean_field", "mean-field"]
     assert len({named_method(name).name for name in names}) == 1

@@ -261,7 +261,14 @@ def test_counts_and_notes_are_shown():
     text = render(parse(fake.comparison(methods=2)))
     assert "1,294 for training, 144 for validation, 359 for testing" in text
     assert "3 missing values were replaced by the mean of their column." in text
-    assert "Shifted test data, by severity: Gaussian noise" in text and "Unfamiliar inputs: letters." in text
+    assert "Corrupted data, by severity: Gaussian noise" in text and "Unfamiliar inputs: letters." in text
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_captions_speak_of_seeds_where_there_are_several(seeds):
+    text = render(parse(fake.comparison(methods=2, seeds=seeds)))
+    assert ("the ECE is the mean over the seeds" in text) == (seeds > 1)
+    assert ("averaged over the kinds of corruption and the seeds" in text) == (seeds > 1)
 
 
 def test_bins_of_few_examples_say_how_few():

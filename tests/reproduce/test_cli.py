@@ -99,7 +99,7 @@ def test_a_time_limit_ends_a_leg_with_3(run, only, tmp_path):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["vn-to"], "no published result 'vn-to'; the nearest are vn-toy"),
+        (["vn-to"], "no published result 'vn-to'; did you mean vn-toy"),
         (["xxxxxx"], "no published result 'xxxxxx'; `leanbayes reproduce` lists them"),
         (["zz-*"], "no published result 'zz-*'"),
         (["kt-snr"], "kt-snr is planned and has no recipe yet; there are vn-toy"),

@@ -271,14 +271,16 @@ def describe(dataset: Any, screen: Any) -> None:
 
 
 def _inventory(dataset: Any) -> str:
-    """A data set on one line."""
+    """A data set on one line, divided as training will divide it."""
+    from leanbayes.compare.train import train_and_valid_counts
+
     kind = "regression" if dataset.task == "regression" else f"{len(dataset.class_names)} classes"
     shape = " x ".join(map(str, dataset.schema.shape))
     inputs = f"{'series' if dataset.inputs == 'series' else f'{dataset.inputs}s'} of {shape}"
     if dataset.inputs == "table":
         inputs = f"{shape} input{'' if shape == '1' else 's'}"
     parts = ("training", "validation", "testing")
-    counts = [len(part) for part in (dataset.train, dataset.valid, dataset.test)]
+    counts = [*train_and_valid_counts(dataset), len(dataset.test)]
     rows = ", ".join(f"{count:,} for {part}" for count, part in zip(counts, parts))
     return f"{dataset.name}: {inputs}, {kind}; {rows}"
 

@@ -77,7 +77,7 @@ def comparison_table(result: dict[str, Any], width: int = _WIDE) -> Table:
             table.add_row(entry["title"], "failed")
             failed.append(f"{entry['title']}: {entry['error']}")
     if blind:
-        failed.append("* not clearly better than chance (0.5) at telling unfamiliar inputs from test data")
+        failed.append("* not clearly better than chance (50%) at telling unfamiliar inputs from test data")
     if failed:
         table.caption = escape("\n".join(failed))
     return table
@@ -90,6 +90,16 @@ def verdict(result: dict[str, Any]) -> str:
 
     findings = summarise(parse(result))
     return "\n".join([findings[0].answer, *(f"- {remark}" for remark in findings[0].more)]) if findings else ""
+
+
+def answer(result: dict[str, Any]) -> dict[str, Any]:
+    """The recommended method, None where the figures support none yet, and the verdict."""
+    from leanbayes.report.choice import learned_nothing, recommended, too_few
+    from leanbayes.report.content import parse
+
+    comparison = parse(result)
+    entry = None if learned_nothing(comparison) or too_few(comparison) else recommended(comparison)
+    return {"recommended": None if entry is None else entry.name, "verdict": verdict(result)}
 
 
 def counted(count: int, noun: str) -> str:
@@ -129,7 +139,7 @@ def _row(entry: dict[str, Any], metrics: list[str], best: dict[str, float | None
         text = "-" if value is None else _WRITTEN[name][1].format(value)
         cells.append(f"[bold]{text}[/bold]" if value is not None and value == best[name] else text)
     auroc = _mean(entry.get("ood", {}).get("auroc"))
-    cells.append("-" if auroc is None else f"{auroc:.3f}{'*' if entry['name'] in blind else ''}")
+    cells.append("-" if auroc is None else f"{auroc:.2%}{'*' if entry['name'] in blind else ''}")
     return [*cells, f"{entry['overhead']:.2f}x", f"{_mean(entry['train_seconds']) or 0:.1f}"]
 
 

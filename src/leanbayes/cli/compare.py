@@ -11,7 +11,7 @@ from typing import Any
 
 from leanbayes.cli import _options as shared
 from leanbayes.cli._errors import MethodsFailed
-from leanbayes.cli._tables import comparison_table, console, print_json, verdict
+from leanbayes.cli._tables import answer, comparison_table, console, print_json, verdict
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     screen.print(f"figures: {out / 'compare.json'}", markup=False, highlight=False, soft_wrap=True)
     screen.print(f"report:  {page}", markup=False, highlight=False, soft_wrap=True)
     if options.json:
-        print_json(result)
+        print_json(result | answer(result))
     failed = [entry["name"] for entry in result["methods"] if entry["status"] != "done"]
     if failed:
         raise MethodsFailed(f"{len(failed)} of {len(result['methods'])} methods failed: {', '.join(failed)}")

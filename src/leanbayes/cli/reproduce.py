@@ -177,7 +177,7 @@ def _unknown(word: str, ready: list[str], ledger: list[str], broken: dict[str, E
     if word in ledger:
         return f"{word} is planned and has no recipe yet; there are {', '.join(ready)}"
     near = difflib.get_close_matches(word, [*ready, *ledger], n=3, cutoff=0.4)
-    hint = f"the nearest are {', '.join(dict.fromkeys(near))}" if near else "`leanbayes reproduce` lists them"
+    hint = f"did you mean {' or '.join(dict.fromkeys(near))}?" if near else "`leanbayes reproduce` lists them"
     return f"there is no published result {word!r}; {hint}"
 
 

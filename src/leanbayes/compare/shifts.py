@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -56,7 +56,7 @@ def make_evaluation(
         dataset: The data.
         ood: Other data of the same shape, or their name or file; generated where None.
         limit: Test examples used at most, evenly spaced.
-        shifted: Corrupted examples of each severity, shared out over the types, and examples from elsewhere, at most.
+        shifted: Corrupted examples of each severity, each by one type, and examples from elsewhere, at most.
 
     Returns:
         The tensors, the same for every model.
@@ -116,7 +116,7 @@ def _corrupted(dataset: Dataset, part: Part, count: int) -> tuple[dict[int, tupl
     generator = torch.Generator().manual_seed(0)
     if dataset.inputs == "text":
         texts = {s: (_replaced(raw, share, dataset, generator), y) for s, share in zip(SEVERITIES, _WORDS)}
-        return texts, f"words replaced: shares of {', '.join(map(str, _WORDS))}"
+        return texts, f"shares of {', '.join(map(str, _WORDS))} of the words replaced"
     x = dataset.normalisation(raw)
     noise = torch.randn(x.shape, generator=generator)
     noisy = {s: (x + std * noise, y) for s, std in zip(SEVERITIES, _NOISE)}
@@ -127,10 +127,20 @@ def _corrupted_images(dataset: Dataset, part: Part, count: int) -> tuple[dict[in
     if dataset.shape[0] not in (1, 3):
         return {}, "none: only images of 1 or 3 channels are corrupted"
     names = SMALL_TYPES if min(dataset.shape[1:]) < _SMALLEST else NAMES
-    few = part.spaced(max(1, count // len(names)))
-    images, scale = _pixels(few.tensor(), dataset), _scaled_images(dataset)
-    found = {s: scale(torch.cat([corrupt(images, name, s) for name in names])) for s in SEVERITIES}
-    return {s: (x, few.y.repeat(len(names))) for s, x in found.items()}, f"corruptions: {', '.join(names)}"
+    few = part.spaced(count)
+    images = _pixels(few.tensor(), dataset)
+    types = torch.randperm(len(images), generator=torch.Generator().manual_seed(0)) % len(names)
+    scale = _scaled_images(dataset)
+    found = {s: (scale(_each_by_its_type(images, types, names, s)), few.y) for s in SEVERITIES}
+    return found, f"each image by one of {', '.join(names).replace('_', ' ')}"
+
+
+def _each_by_its_type(images: Tensor, types: Tensor, names: Sequence[str], severity: int) -> Tensor:
+    """Images corrupted by the types of these numbers."""
+    corrupted = torch.empty_like(images)
+    for number, name in enumerate(names):
+        corrupted[types == number] = corrupt(images[types == number], name, severity)
+    return corrupted
 
 
 def _replaced(ids: Tensor, share: float, dataset: Dataset, generator: torch.Generator) -> Tensor:

@@ -88,7 +88,7 @@ def read_cells(path: Path, *, separator: str | None = None, header: bool = True,
 
 def _csv(path: Path, separator: str | None, header: bool, notes: list[str]) -> tuple[Any, str]:
     arrow, reader = need("pyarrow", "tables"), need("pyarrow.csv", "CSV files")
-    data = _utf8(path, notes)
+    data = in_utf8(path, notes)
     sample = data[:_SAMPLE].decode("utf-8", errors="ignore")
     first, rest = (*sample.split("\n", 1), "")[:2]
     skipped = 0
@@ -126,8 +126,8 @@ def _csv(path: Path, separator: str | None, header: bool, notes: list[str]) -> t
     return table.rename_columns(names if header else [""] * len(names)), separator
 
 
-def _utf8(path: Path, notes: list[str]) -> bytes:
-    """A file's content in UTF-8 without a byte order mark."""
+def in_utf8(path: Path, notes: list[str]) -> bytes:
+    """A file's content in UTF-8 without a byte order mark; a note says where the encoding is a guess."""
     data = path.read_bytes()
     if path.suffix == ".gz":
         data = gzip.decompress(data)

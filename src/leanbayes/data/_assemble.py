@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leanbayes.data._checks import check_targets
+from leanbayes.data._checks import check_classes, check_targets
 from leanbayes.data._dataset import Column, Dataset, Inputs, Part, Rows, Schema, Task
 from leanbayes.data._normalise import Affine, Normalisation
 from leanbayes.data._split import TEST_STREAM, VALID_STREAM, hold_out
@@ -73,6 +73,7 @@ def assemble(
     for part in (train, valid_part, test):
         if part is not None:
             check_targets(part.y, task, len(class_names), name)
+    check_classes(train.y, task, class_names, name)
     if test is None:
         train, test = _divide(train, task, test_share, seed, TEST_STREAM)
     if valid_part is None:

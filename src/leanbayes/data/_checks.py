@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -24,6 +26,14 @@ def check_targets(y: Tensor, task: str, classes: int, name: str) -> None:
         raise ValueError(
             f"the labels of {name} must be from 0 to {classes - 1}, but the one at position {row} is {int(y[row])}"
         )
+
+
+def check_classes(y: Tensor, task: str, names: Sequence[str], name: str) -> None:
+    """Raise where training examples all belong to one class."""
+    if task == "regression" or not len(y) or bool((y != y[0]).any()):
+        return
+    only = names[int(y[0])]
+    raise ValueError(f"all training examples of {name} belong to the class {only!r}; two classes are needed")
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leanbayes.data._arrow import CSV_ENDINGS, Cells, read_cells
+from leanbayes.data._arrow import CSV_ENDINGS, Cells, in_utf8, read_cells
 from leanbayes.data._checks import check_targets
 from leanbayes.data._columns import RawColumn, read_stored
 from leanbayes.data._dataset import Column, Schema
@@ -20,7 +20,7 @@ from leanbayes.data._encode import encode_columns, infinite_row, listed, short, 
 from leanbayes.data._files import PathLike
 from leanbayes.data._npz import read_npz
 from leanbayes.data._table_errors import Problem, TableError, raise_all
-from leanbayes.data._text import encode
+from leanbayes.data._text import FIRST_WORD, encode
 from leanbayes.data.folder import ImageFiles, image_paths
 from leanbayes.data.npz import inputs_of
 
@@ -91,10 +91,7 @@ def read_rows(path: PathLike, schema: Schema, *, targets: str = OPTIONAL, keep: 
     elif path.suffix == ".npz":
         found = _from_arrays(path, schema)
     elif schema.inputs == "text" and path.suffix == ".txt":
-        lines = path.read_text("utf-8").splitlines()
-        if not schema.vocabulary:
-            raise ValueError("the network was trained on ids without their words; pass ids in an NPZ file")
-        found = NewRows(encode(lines, schema.vocabulary, schema.shape[0]))
+        found = _from_lines(path, schema)
     elif schema.inputs == "table" and path.name.lower().endswith((*CSV_ENDINGS, ".parquet")):
         found = _from_table(path, schema, targets, keep)
     else:
@@ -110,6 +107,25 @@ def read_rows(path: PathLike, schema: Schema, *, targets: str = OPTIONAL, keep: 
     if found.y is not None:
         check_targets(found.y, schema.task, len(schema.class_names), path.name)
     return found
+
+
+def _from_lines(path: Path, schema: Schema) -> NewRows:
+    """A text on each line."""
+    if not schema.vocabulary:
+        raise ValueError("the network was trained on ids without their words; pass ids in an NPZ file")
+    notes: list[str] = []
+    try:
+        text = in_utf8(path, notes).decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} cannot be read as text ({error}); save it as UTF-8") from None
+    lines = text.removesuffix("\n").split("\n")  # other marks, such as those of a new page, are part of a text
+    x = encode([] if lines == [""] else lines, schema.vocabulary, schema.shape[0])
+    if strange := int((x < FIRST_WORD).all(1).sum()):
+        notes.append(
+            f"{strange} of {len(x)} texts of {path.name} hold no word that training knew; predictions for them mean "
+            "nothing"
+        )
+    return NewRows(x, notes=tuple(notes))
 
 
 def _from_arrays(path: Path, schema: Schema) -> NewRows:

@@ -22,6 +22,8 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".
 _TRAIN, _VALID, _TEST = ("train", "training"), ("val", "valid", "validation"), ("test",)
 # A set up to this size is read into memory at once, unless `lazy` says otherwise.
 _MEMORY_BYTES = 1 << 30
+# Files that a message names one by one.
+_LISTED = 5
 
 
 class ImageFiles(TorchDataset[Tensor]):
@@ -53,7 +55,9 @@ class ImageFiles(TorchDataset[Tensor]):
         if not paths:
             return torch.empty(0, 3, self.size, self.size, dtype=torch.uint8)
         with ThreadPoolExecutor(self.workers) as pool:
-            return torch.stack(list(pool.map(lambda path: read_image(path, self.size), paths)))
+            found = list(pool.map(lambda path: _image_or_error(path, self.size), paths))
+        _check_readable([image for image in found if not isinstance(image, Tensor)])
+        return torch.stack([image for image in found if isinstance(image, Tensor)])
 
     def subset(self, index: Tensor) -> ImageFiles:
         """The images of these numbers."""
@@ -65,7 +69,7 @@ def read_image(path: Path, size: int) -> Tensor:
     image_module = need("PIL.Image", "image files")
     try:
         with image_module.open(path) as file:
-            image = file.convert("RGB")
+            image = _eight_bits(file, image_module).convert("RGB")
     except (OSError, SyntaxError, ValueError, image_module.DecompressionBombError) as error:
         raise ValueError(f"the image {path} cannot be read ({error}); remove or replace it") from None
     if image.size != (size, size):
@@ -75,6 +79,35 @@ def read_image(path: Path, size: int) -> Tensor:
         image = image.resize((width, height), image_module.Resampling.BILINEAR)
         image = image.crop((left, top, left + size, top + size))
     return torch.tensor(np.asarray(image)).permute(2, 0, 1).contiguous()
+
+
+def _image_or_error(path: Path, size: int) -> Tensor | ValueError:
+    try:
+        return read_image(path, size)
+    except ValueError as error:
+        return error
+
+
+def _check_readable(errors: Sequence[ValueError]) -> None:
+    """Raise for all images of a batch that cannot be read at once, so that one run finds them."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        listed = "; ".join(str(error) for error in errors[:_LISTED])
+        more = f"; and {len(errors) - _LISTED} more" if len(errors) > _LISTED else ""
+        raise ValueError(f"{len(errors)} images cannot be read: {listed}{more}")
+
+
+def _eight_bits(image: Any, image_module: Any) -> Any:
+    """The image with a byte per channel; Pillow would turn all grey levels from 255 of a deeper one into white."""
+    if image.mode == "F":
+        raise ValueError("its pixels are floating-point numbers; save it with 8 or 16 bits per channel")
+    if not image.mode.startswith("I"):
+        return image
+    levels = np.asarray(image)
+    if levels.min() < 0 or levels.max() > 65535:
+        raise ValueError("its pixels have more than 16 bits; save it with 8 or 16 bits per channel")
+    return image_module.fromarray((levels // 256).astype(np.uint8))
 
 
 def image_paths(path: Path) -> list[Path]:
@@ -173,7 +206,9 @@ def _labelled(folder: Path, classes: list[str]) -> tuple[list[Path], Tensor]:
             raise ValueError(f"the folder {class_folder} is not a class of the training images; remove or rename it")
         images = _images(class_folder)
         if not images:
-            raise ValueError(f"the folder {class_folder} holds no images ({', '.join(ENDINGS)})")
+            raise ValueError(
+                f"the folder {class_folder} holds no images ({', '.join(ENDINGS)}); add some, or remove the folder"
+            )
         paths += images
         labels += [classes.index(class_folder.name)] * len(images)
     if not paths:

@@ -84,6 +84,7 @@ def generate(
         raise ValueError(f"samples is a whole number from 1, not {samples!r}")
     if options.get("num_beams", 1) != 1 or options.get("num_return_sequences", 1) != 1:
         raise ValueError("generate follows one text per prompt; leave num_beams and num_return_sequences out")
+    options["return_dict_in_generate"] = False  # whatever the model's own settings say: tokens are all that is read
     given = dict(inputs) if isinstance(inputs, Mapping) else {"input_ids": inputs}
     warpers = _warpers(temperature, top_k, top_p) if do_sample else None
     with torch.no_grad(), eval_mode(model), sampling(hold=True, seed=seed) as state:

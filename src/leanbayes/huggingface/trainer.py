@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -135,7 +136,9 @@ class ELBOTraining:
         """The batch's part of the ELBO of the accumulated batch."""
         terms, y = self._terms(model, inputs)
         count = self._targets(y)
-        loss = terms.loss * (len(y) / (count if num_items_in_batch is None else num_items_in_batch))
+        total = torch.as_tensor(count if num_items_in_batch is None else num_items_in_batch, device=count.device)
+        # A batch without a target teaches nothing, and must not make the loss infinite.
+        loss = terms.loss * torch.where(total > 0, len(y) / total.clamp_min(1), 0.0)
         args = self._trainer.args
         if num_items_in_batch is not None and args.average_tokens_across_devices:
             loss = loss * args.world_size  # gradients are averaged over processes
@@ -182,8 +185,11 @@ class ELBOTraining:
             # Loaders draw a seed; training goes on as if nothing had been drawn.
             with torch.random.fork_rng(devices=[]):
                 output = trainer.evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **options)
-            for name, value in self._scores.summary().items():
+            scores = self._scores.summary()
+            for name, value in scores.items():
                 output.metrics.setdefault(f"{metric_key_prefix}_{name}", value)
+            if "nll" in scores:  # the Trainer averages over batches, whatever their numbers of targets
+                output.metrics[f"{metric_key_prefix}_loss"] = scores["nll"]
         finally:
             self._scores = None
         return output
@@ -195,7 +201,7 @@ class ELBOTraining:
             sums = torch.stack(self._sums)
             nll, count = sums[:, :2].sum(0).tolist()
             kl, weight = sums[-1, 2:].tolist()
-            logs |= {"nll": nll / count, "kl": kl, "kl_weight": weight}
+            logs |= {"nll": nll / count if count else math.nan, "kl": kl, "kl_weight": weight}
             self._sums.clear()
         trainer.log(logs, *args, **options)
 
@@ -301,12 +307,13 @@ class ELBOTraining:
         return names[0] if names else "labels"
 
     def _default_likelihood(self) -> Likelihood:
-        config = getattr(self._trainer.model, "config", None)
-        kind = getattr(config, "problem_type", None)
+        model = self._trainer.model
+        config = getattr(model, "config", None)
+        kind, width = getattr(config, "problem_type", None), getattr(config, "num_labels", 1)
         if kind == "multi_label_classification":
             return Bernoulli()
-        if kind == "regression":
-            return Gaussian("learned", outputs=getattr(config, "num_labels", 1))
+        if kind == "regression" or (kind is None and width == 1 and _is_about_whole_texts(model)):
+            return Gaussian("learned", outputs=width)
         return Categorical(label_smoothing=self._trainer.args.label_smoothing_factor, class_dim=-1)
 
     def _training_examples(self) -> int:
@@ -325,9 +332,19 @@ def _predicts_next(model: Any) -> bool:
     """Whether a decoder's logits are for the next token, so that its own loss would shift the labels."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    base = model.get_base_model() if callable(getattr(model, "get_base_model", None)) else model
+    base = _base(model)
     shifting = getattr(base, "loss_type", None) in ("ForCausalLM", "ForConditionalGeneration")
     return shifting or type(base).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+
+
+def _is_about_whole_texts(model: Any) -> bool:
+    """Whether the logits are for a whole example; transformers takes a single one for a regression."""
+    return getattr(_base(model), "loss_type", None) == "ForSequenceClassification"
+
+
+def _base(model: Any) -> Any:
+    """The model that an adapter adapts; itself where there is none."""
+    return model.get_base_model() if callable(getattr(model, "get_base_model", None)) else model
 
 
 def _check(args: Any) -> None:

@@ -93,8 +93,11 @@ class BayesEstimator(BaseEstimator):
         check_choice(self, (False, True), early_stopping=self.early_stopping, refit=self.refit)
         check_choice(self, (False, True), warm_start=self.warm_start)
         check_hold_out(f"{type(self).__name__}(validation_fraction=...)", _plain(self.validation_fraction))
+        self._check_device()
         if not callable(self.kl_weight):
             check_number(self, 0, kl_weight=_plain(self.kl_weight))
+        if self._goes_on():
+            self._check_same_network()
         if self.refit and not self.early_stopping:
             raise ValueError(
                 f"{type(self).__name__}(refit=True) trains again on all rows after early stopping, which is off; leave "
@@ -109,6 +112,28 @@ class BayesEstimator(BaseEstimator):
         if not counts.any():
             raise ValueError("every sample_weight is zero; at least one example must count")
         return np.asarray(X)[counts], np.asarray(y)[counts], weights[counts]
+
+    def _check_device(self) -> None:
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:  # an AssertionError where torch was built without CUDA
+            raise ValueError(
+                f"{type(self).__name__}(device={self.device!r}) is no device that torch can use here: "
+                f"{str(error).splitlines()[0]}"
+            ) from None
+
+    def _network_settings(self) -> dict[str, Any]:
+        """The settings that decide which network is trained."""
+        return {"method": self.method, "hidden": self._layers(), "module": self.module}
+
+    def _check_same_network(self) -> None:
+        now = self._network_settings()
+        for name, built in self._built_with.items():
+            if now[name] != built:
+                raise ValueError(
+                    f"warm_start=True continues with the network of the first fit, but {name} has changed from "
+                    f"{built!r} to {now[name]!r}; set it back, or fit a new estimator"
+                )
 
     def _goes_on(self) -> bool:
         """Whether training starts from the weights that are there."""
@@ -127,7 +152,9 @@ class BayesEstimator(BaseEstimator):
         seed = int(random.randint(2**31 - 1))
         goes_on = self._goes_on()
         if not goes_on:
+            self._built_with = self._network_settings()
             self.input_scaler_ = StandardScaler().fit(X, sample_weight=weights)
+            self._varies = X.min(0) < X.max(0)
         share = _plain(self.validation_fraction) if self.early_stopping else 0
         kept, held = divide(len(X), share, seed, y if y.dtype == np.int64 else None)
         with SeededRandom(seed):
@@ -170,9 +197,13 @@ class BayesEstimator(BaseEstimator):
         self.n_iter_ = len(history)
         self.best_epoch_ = history.best["epoch"] if held_rows is not None else len(history)
 
+    def _standardised(self, X: Array) -> Array:
+        """Inputs as the network sees them: 0 where a feature never varied in training, whatever its value is now."""
+        return np.where(self._varies, self.input_scaler_.transform(X), 0.0)
+
     def _rows(self, X: Array, y: Array, weights: Array) -> Rows:
         """Examples on the device, inputs standardised."""
-        inputs = torch.as_tensor(self.input_scaler_.transform(X), dtype=torch.float32)
+        inputs = torch.as_tensor(self._standardised(X), dtype=torch.float32)
         targets = torch.as_tensor(y, dtype=None if y.dtype == np.int64 else torch.float32)
         parts = (inputs, targets, torch.as_tensor(weights, dtype=torch.float32))
         return Rows(*(part.to(self.device) for part in parts))
@@ -186,7 +217,7 @@ class BayesEstimator(BaseEstimator):
             return copy.deepcopy(self.model_).float().train(), weight
         network = self._network(outputs, len(X))
         if isinstance(network, TabularMLP):
-            network.fit_bins_(torch.as_tensor(self.input_scaler_.transform(X), dtype=torch.float32))
+            network.fit_bins_(torch.as_tensor(self._standardised(X), dtype=torch.float32))
         if preset is not None:
             return preset.convert(network), weight
         assert self.method is not None and not isinstance(self.method, str)
@@ -231,7 +262,7 @@ class BayesEstimator(BaseEstimator):
         """The number of samples; "auto" is settled on training inputs, so that no prediction depends on its rows."""
         if self.samples != "auto":
             return int(self.samples)
-        inputs = torch.as_tensor(self.input_scaler_.transform(X[:BLOCK])).to(next(self.model_.parameters()))
+        inputs = torch.as_tensor(self._standardised(X[:BLOCK])).to(next(self.model_.parameters()))
         settings: dict[str, Any] = {"likelihood": self.likelihood_, "seed": self.seed_, "joint": True}
         return predict(self.model_, inputs, "auto", keep="summary", **settings).samples
 
@@ -241,7 +272,7 @@ class BayesEstimator(BaseEstimator):
         `read` returns tensors with the rows in front.
         """
         check_is_fitted(self)
-        scaled = self.input_scaler_.transform(validate_data(self, X, dtype=np.float64, reset=False))
+        scaled = self._standardised(np.asarray(validate_data(self, X, dtype=np.float64, reset=False)))
         like = next(self.model_.parameters())
         pieces: list[list[Array]] = [[] for _ in read]
         for block in torch.as_tensor(scaled).split(BLOCK):

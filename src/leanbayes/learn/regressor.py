@@ -127,6 +127,9 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
         )
         self.noise = noise
 
+    def _network_settings(self) -> dict[str, Any]:
+        return super()._network_settings() | {"noise": self.noise}
+
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Train on examples and their targets.
 

@@ -206,10 +206,10 @@ def parse(raw: Mapping[str, Any]) -> Comparison:
 
 
 def _notes(raw: Mapping[str, Any]) -> list[str]:
-    """What the reader of the data did, and what the shifted data are."""
+    """What the reader of the data did, and what the corrupted data are."""
     notes = [text(note) for note in sequence(raw.get("notes"))]
     shift = text(raw.get("shift"))
-    notes += [f"shifted test data, by severity: {shift}"] if shift else []
+    notes += [f"corrupted data, by severity: {shift}"] if shift else []
     elsewhere = (text(mapping(mapping(method).get("ood")).get("name")) for method in sequence(raw.get("methods")))
     notes += [f"unfamiliar inputs: {name}" for name in dict.fromkeys(elsewhere) if name]
     return [note[:1].upper() + note[1:] + ("" if note.endswith((".", "!", "?")) else ".") for note in notes if note]

@@ -32,8 +32,8 @@ def examples(comparison: Comparison, first: Entry | None) -> Markup | None:
     ]
     return figure(
         "examples",
-        f"Test examples with the {_SHOWN_CLASSES} most probable classes of each prediction; a cross marks a wrong one. "
-        "Good uncertainty ranks the wrong predictions among the least certain.",
+        f"Test examples with the most probable classes of each prediction, up to {_SHOWN_CLASSES}; a cross marks a "
+        "wrong one. Good uncertainty ranks the wrong predictions among the least certain.",
         control if len(entries) > 1 else None,
         panels,
     )

@@ -20,12 +20,12 @@ def reliability(comparison: Comparison) -> Markup | None:
     ]
     if not items:
         return None
+    source = " The dots come from one run, the ECE is the mean over the seeds." if comparison.seeds > 1 else ""
     return figure(
         "reliability",
         "How often the prediction is right, against how confident it is. On the dashed diagonal the two agree; stems "
         "below it show over-confidence, stems above it under-confidence. The larger a dot, the more examples it stands "
-        f"for; hollow dots stand for fewer than {_FEW}, and the number beside them says how few. The dots come from "
-        "one run, the ECE is the mean over the seeds.",
+        f"for; hollow dots stand for fewer than {_FEW}, and the number beside them says how few.{source}",
         multiples(items),
     )
 

@@ -29,10 +29,12 @@ def metric_against_severity(comparison: Comparison) -> Markup | None:
         return None
     count = comparison.evidence.examples.get("corrupted")
     on = f", on {count:,} examples at each severity" if count else ""
+    over = "the kinds of corruption" + (" and the seeds" if comparison.seeds > 1 else "")
     return figure(
         "severity",
-        "Each metric on the clean test data and as the inputs get worse, averaged over the kinds of corruption and "
-        f"over the seeds{on}. A method you can trust degrades slowly and does not become over-confident.",
+        f"Each metric on the clean test data and as the inputs get worse, averaged over {over}{on}. The notes on the "
+        "data say what was done to the inputs. A method you can trust degrades slowly and does not become "
+        "over-confident.",
         switch("severity-metric", "Metric", options, highlight(comparison.done)),
     )
 
