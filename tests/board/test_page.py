@@ -80,8 +80,8 @@ def test_tables_are_ranked_and_the_best_is_bold(tables):
 def test_what_is_better_on_tables_is_named(tables):
     text = better_page(tables)
     assert "By log density or NLL, something else is best on 1 of 3 tables:" in text
-    assert "- Yacht: random forest, -0.500; leanbayes, default has -1.000" in text
-    assert "- wine: random forest, 0.970; leanbayes, rank-1 has 0.950" in text
+    assert "- Yacht: random forest, -0.5000; leanbayes, default has -1.000" in text
+    assert "- wine: random forest, 0.9700; leanbayes, rank-1 has 0.9500" in text
     # On the tables that both were run on.
     assert "random forest takes 0.75 s per split on average, the default 7 s." in text
     assert "energy" not in text.lower()

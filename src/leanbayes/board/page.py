@@ -192,8 +192,8 @@ def _elsewhere(titles: Mapping[str, str], means: Any, metric: str, table: str, h
     if best is None or best in OURS:
         return None
     own = _best({name: by for name, by in means[metric].items() if name in OURS}, table, higher)
-    text = f"- {(REGRESSION | CLASSES)[table]}: {titles[best]}, {means[metric][best][table]:.3f}"
-    return text if own is None else f"{text}; {titles[own]} has {means[metric][own][table]:.3f}"
+    text = f"- {(REGRESSION | CLASSES)[table]}: {titles[best]}, {means[metric][best][table]:#.4g}"
+    return text if own is None else f"{text}; {titles[own]} has {means[metric][own][table]:#.4g}"
 
 
 def _quicker(titles: Mapping[str, str], seconds: Figures) -> str:
