@@ -118,7 +118,7 @@ def _ranks_table(titles: Mapping[str, str], columns: Sequence[tuple[str, Sequenc
     lines = []
     for name in sorted(titles, key=order.__getitem__):
         found = [places[metric].get(name) for metric, *_ in columns]
-        lines.append([titles[name], *("-" if f is None else f"{f[0]:.2f} ({f[2]} of {f[1]})" for f in found)])
+        lines.append([titles[name], *("-" if f is None else f"{f[0]:.2f}&nbsp;({f[2]}/{f[1]})" for f in found)])
     return _table(["", *(title for _, _, title, _ in columns)], lines)
 
 
