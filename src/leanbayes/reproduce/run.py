@@ -15,37 +15,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from filelock import BaseFileLock
 from torch import nn
 
 from leanbayes._machine import device_name, versions
 from leanbayes._sampling import SeededRandom
-from leanbayes.compare.checkpoint import as_json, read_json, write_json
+from leanbayes.compare.checkpoint import as_json
 from leanbayes.data import Dataset, generate, load
 from leanbayes.data._files import NotComplete
 from leanbayes.data._fingerprint import of_dataset, of_examples
 from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.reproduce.leg import Leg, LegOver, PartDone
 from leanbayes.reproduce.pieces import Pieces
+from leanbayes.reproduce.trainings import Stop, check_same, published
 from leanbayes.reproduce.workers import in_processes
 from leanbayes.training import EpochEnd, TrainConfig, fit
 from leanbayes.training.data import Augment
-from leanbayes.training.errors import FolderInUse, OutputError
-from leanbayes.training.files import claim, prepare_folder
+from leanbayes.training.errors import FolderInUse
+from leanbayes.training.files import claim
 from leanbayes.training.seeds import derive
 
 OWN_FOLDER = "."
-_CONFIG = "config.json"
-_EXAMPLES = "examples"
-# Of a configuration, what does not decide which model comes out.
-_FREE = frozenset(
-    {"device", "compile", "cuda_graph", "checkpoint_every", "checkpoint_steps", "log_every", "tensorboard"}
-    | {"hold_out", "patience", "restore_best", "refit"}  # as below, or as the recipe asks each time
-)
-# What a recipe leaves open: the papers train on all rows, for all epochs.
-_AS_PUBLISHED: dict[str, Any] = {"hold_out": 0, "patience": None, "restore_best": False, "valid_samples": 1}
-_DEFAULTS = TrainConfig()
 
 
 class Run:
@@ -382,13 +372,13 @@ class Run:
         Returns:
             The model on the device, and one record per epoch.
         """
-        config = dataclasses.replace(config, device=self.device, seed=seed, **_published(config))
+        config = dataclasses.replace(config, device=self.device, seed=seed, **published(config))
         folder = self.folder / "trainings" / f"{key}-seed{seed}"
-        _check_same(folder, config.to_dict() | {"data": self._source}, of_examples(data))
+        check_same(folder, config.to_dict() | {"data": self._source}, of_examples(data))
         with SeededRandom(derive(seed, "build")):
             model = build()
         lock = self._claim(folder)
-        stop = _Stop(self, config.checkpoint_every, augment)
+        stop = Stop(self.leg, self.id, config.checkpoint_every, augment)
         try:
             history = fit(
                 model,
@@ -441,65 +431,3 @@ def _do_piece(piece: _Piece) -> None:
 
 def _all_settings(name: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     return settings
-
-
-class _Stop:
-    """Ends a training between two epochs, when the checkpoint of the first is on the disk.
-
-    Callbacks come before the checkpoint is written. The next thing that `fit` calls is the augmentation of the next
-    epoch's first batch.
-    """
-
-    def __init__(self, run: Run, every: int, augment: Augment | None) -> None:
-        self.run = run
-        self.every = every
-        self.wanted = augment
-        self.over = run.leg.is_over()
-        self.began = time.monotonic()
-
-    def after_epoch(self, event: EpochEnd) -> None:
-        """A callback: the leg is over where it has no time for another stretch up to a checkpoint like the last."""
-        self.run.leg.worked = True
-        if event.record["epoch"] % self.every == 0:
-            now = time.monotonic()
-            self.over = self.run.leg.is_over(ahead_s=now - self.began)
-            self.began = now
-
-    def augment(self, x: Any, generator: torch.Generator) -> Any:
-        """An augmentation: that which was asked for."""
-        if self.over:
-            raise LegOver(f"the time of this leg ended in {self.run.id}")
-        return x if self.wanted is None else self.wanted(x, generator)
-
-
-def _published(config: TrainConfig) -> dict[str, Any]:
-    """How the papers train, where a recipe asks for nothing else."""
-    return {name: value for name, value in _AS_PUBLISHED.items() if getattr(config, name) == getattr(_DEFAULTS, name)}
-
-
-def _check_same(folder: Path, config: dict[str, Any], examples: str | None) -> None:
-    """Note how and on which examples a training is done; one that was started otherwise is refused."""
-    path = folder / _CONFIG
-    wanted = {name: value for name, value in config.items() if name not in _FREE}
-    before = read_json(path)
-    if before is None:
-        prepare_folder(folder)
-        write_json(path, wanted | {_EXAMPLES: examples})
-        return
-    changed = [name for name, value in wanted.items() if before.get(name) != value]
-    if changed:
-        name = changed[0]
-        raise OutputError(
-            f"the training in {folder} was started with {name}={before.get(name)!r}, not {wanted[name]!r}; "
-            "use the same settings or another --work folder"
-        )
-    if examples is None or before.get(_EXAMPLES) == examples:
-        return
-    if before.get(_EXAMPLES) is not None:
-        raise OutputError(
-            f"the training in {folder} was started on different data; pass the same folder with --data, or "
-            "another --work folder"
-        )
-    # Networks are too dear to train again because a former version did not note this.
-    print(f"the training in {folder} has no note of its data; they are taken to be these", file=sys.stderr)
-    write_json(path, before | {_EXAMPLES: examples})
