@@ -68,6 +68,7 @@ class Contender(NamedTuple):
         most_rows: Number of training rows above which it is not run.
         on_device: Whether it is trained where the run computes, which both functions take as a fourth argument: what
             takes hours on one core. All others are trained on the CPU.
+        most_rows_on_cpu: Number of training rows above which that is left to a GPU.
     """
 
     title: str
@@ -76,3 +77,4 @@ class Contender(NamedTuple):
     classify: Callable[..., Callable[[Array], Array]] | None = None
     most_rows: int | None = None
     on_device: bool = False
+    most_rows_on_cpu: int | None = None

@@ -7,6 +7,8 @@ from leanbayes.board.rivals import boosting, conformal, laplace, processes, tabm
 
 # A Gaussian process takes the cube of the rows in time.
 _PROCESS_ROWS = 2000
+# TabM takes an hour for a split of a table with more.
+_TABM_ROWS = 2000
 
 RIVALS = {
     "random-forest": Contender("random forest", regress=trees.forest_regressor, classify=trees.forest_classifier),
@@ -20,7 +22,9 @@ RIVALS = {
     "catboost": Contender(
         "CatBoost with uncertainty", regress=boosting.cat_regressor, classify=boosting.cat_classifier
     ),
-    "tabm": Contender("TabM", regress=tabm.regressor, classify=tabm.classifier, on_device=True),
+    "tabm": Contender(
+        "TabM", regress=tabm.regressor, classify=tabm.classifier, on_device=True, most_rows_on_cpu=_TABM_ROWS
+    ),
     "laplace": Contender("last-layer Laplace (laplace-torch)", regress=laplace.regressor, classify=laplace.classifier),
     "conformal": Contender("gradient boosting, conformal intervals (MAPIE)", regress=conformal.regressor),
 }

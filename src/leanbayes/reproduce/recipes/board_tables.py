@@ -13,7 +13,7 @@ from leanbayes.board.contender import Contender
 from leanbayes.board.ours import OURS
 from leanbayes.board.rivals import RIVALS
 from leanbayes.board.scores import class_scores, regression_scores
-from leanbayes.board.sets import CLASSES, REGRESSION, class_split, regression_split, split_count
+from leanbayes.board.sets import CLASSES, REGRESSION, Split, class_split, regression_split, split_count
 from leanbayes.board.summary import difference, mean_of, ranks
 from leanbayes.reproduce.recipe import Recipe, register
 from leanbayes.reproduce.result import Check, Outcome, Row
@@ -49,6 +49,7 @@ def measure(run: Run) -> Outcome:
         for table, kind in sorted(kinds.items(), key=lambda item: (*_SLOWEST, item[0]).index(item[0]))
         for name in names
         if getattr(CONTENDERS[name], "regress" if kind == "regression" else "classify") is not None
+        and not _is_left_to_a_gpu(run, kind, table, CONTENDERS[name])
         for number in range(split_count(table, s["splits"]))
     }
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -75,6 +76,22 @@ def measure(run: Run) -> Outcome:
     return Outcome(_rows(board, s), _checks(board, s), figure, _notes(s))
 
 
+def _is_left_to_a_gpu(run: Run, kind: str, table: str, contender: Contender) -> bool:
+    """Whether a contender would take hours for a table here."""
+    most = contender.most_rows_on_cpu
+    if most is None or run.device != "cpu" or len(_split(run, kind, table, 0).x) <= most:
+        return False
+    run.note(f"{contender.title} is run on tables of up to {most:,} training rows on a CPU, on all of them on a GPU")
+    return True
+
+
+def _split(run: Run, kind: str, table: str, number: int) -> Split:
+    if kind == "classes":
+        return class_split(table, number)
+    rows = _GENERATED_ROWS if run.generated else None
+    return regression_split(lambda t, **options: run.load(t, rows=rows, **options), table, number)
+
+
 def _by_name(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Table, contender and split say all; settings choose among them."""
     return {}
@@ -91,11 +108,7 @@ def _values(
 def _scores(run: Run, kind: str, table: str, name: str, number: int) -> dict[str, Any]:
     """Scores of one contender on one split of a table."""
     contender = CONTENDERS[name]
-    if kind == "regression":
-        rows = _GENERATED_ROWS if run.generated else None
-        split = regression_split(lambda t, **o: run.load(t, rows=rows, **o), table, number)
-    else:
-        split = class_split(table, number)
+    split = _split(run, kind, table, number)
     if contender.most_rows is not None and len(split.x) > contender.most_rows:
         return {"too_many": len(split.x)}
     device = (run.device,) if contender.on_device else ()
