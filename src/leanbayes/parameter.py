@@ -82,7 +82,7 @@ class RandomParameter(nn.Module):
 
     def draws(self, n: int, spec: Sampling) -> Tensor:
         """The same; a single one, of n = 1, as it is, ``[*shape]``."""
-        return self._once("draw", n, spec, lambda: single(self._pad(self.posterior.rsample(n, spec))))
+        return self._once("draw", n, spec, lambda: single(self._pad(self._draw(n, spec, True))))
 
     @property
     def draws_copies(self) -> bool:
@@ -100,8 +100,21 @@ class RandomParameter(nn.Module):
 
     def deviations(self, n: int, spec: Sampling) -> Tensor:
         """The same; a single one, of n = 1, as it is, ``[*shape]``."""
-        drawn = self._once("deviation", n, spec, lambda: single(self.posterior.deviation(n, spec)))
+        drawn = self._once("deviation", n, spec, lambda: single(self._draw(n, spec, False)))
         return self._pad(drawn, torch.zeros_like)
+
+    def _draw(self, n: int, spec: Sampling, with_mean: bool) -> Tensor:
+        """New draws ``[n, *shape]``, or deviations; with the divergence where the pass is asked for that, too."""
+        frame, posterior = current_frame(), self.posterior
+        divergences = None if frame is None else frame.divergences
+        # A graph of its own has one backward pass for all that comes out of it, draws and divergence.
+        apart = frame is not None and frame.compiled != torch.compiler.is_compiling()
+        if divergences is not None and not apart and id(self.identity) not in divergences:
+            found = posterior.draw_measured(n, spec, self.prior, with_mean)
+            if found is not None:
+                drawn, divergences[id(self.identity)] = found
+                return drawn
+        return posterior.rsample(n, spec) if with_mean else posterior.deviation(n, spec)
 
     def factors(self, rows: int, spec: Sampling) -> Factors:
         """A weight and feature scales, one draw per row; in joint mode one per sample."""
@@ -186,7 +199,9 @@ class RandomParameter(nn.Module):
 
     def kl_terms(self, mixture: str, constant: bool | None) -> list[Any]:
         """What the weight adds to a model's total, see `leanbayes.kl`."""
-        posterior, prior = self.posterior, self.prior
+        posterior, prior, frame = self.posterior, self.prior, current_frame()
+        if frame is not None and frame.divergences is not None and id(self.identity) in frame.divergences:
+            return [frame.divergences[id(self.identity)]]
         terms = posterior.divergence_terms(prior, mixture, constant)
         return [Divergence(posterior, prior, constant)] if terms is None else terms
 

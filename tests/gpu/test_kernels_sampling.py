@@ -20,6 +20,7 @@ from tests.kernels.sampling import (
     check_directional_derivative,
     check_free,
     check_free_kl,
+    check_measured,
     check_noise_is_independent,
     check_small_deviations_are_accurate,
     check_tied,
@@ -90,6 +91,28 @@ def test_dtypes(dtype, param_dtype):
 def test_divergences_and_their_gradients(layout, centred, param_dtype):
     check_tied_kl(layout, "cuda", centred, param_dtype=param_dtype)
     check_free_kl(layout, "cuda", centred, param_dtype)
+
+
+@each_layout
+@each_dtype
+@pytest.mark.parametrize("family", ["tied", "free"])
+def test_draws_and_divergence_in_one_go(layout, dtype, family):
+    for with_loc, centred, n in ((True, False, 1), (False, True, 3)):
+        check_measured(layout, "cuda", family, with_loc, centred, n, dtype)
+
+
+@pytest.mark.inductor
+@pytest.mark.parametrize("method", [lb.KTied(init_std=0.1), lb.MeanField(init_std=0.1, estimator="weight")], ids=str)
+def test_a_compiled_step_has_the_divergence_and_gradients_of_an_eager_one(method):
+    torch._dynamo.reset()
+    model, x = converted(method), X.cuda()
+    parameters = [p for name, p in model.named_parameters() if "posterior" in name]
+    found = []
+    for elbo in (lb.ELBO(model, 100), torch.compile(lb.ELBO(model, 100), fullgraph=True)):
+        terms = elbo(x, Y.cuda())
+        found.append([terms.kl.detach(), *torch.autograd.grad(terms.kl, parameters)])
+    for eager, compiled in zip(*found, strict=True):
+        assert relative_error(compiled, eager.double()) < 1e-5
 
 
 @pytest.mark.parametrize("copies", [1, 2, 3, 5, 8, 33, 64])

@@ -7,7 +7,14 @@ import torch
 
 from leanbayes.kernels.gaussian_kl import free_kl, free_kl_reference, tied_kl, tied_kl_reference
 from leanbayes.kernels.patch_choice import chosen, chosen_reference
-from leanbayes.kernels.weight_sample import free_draws, free_draws_reference, tied_draws, tied_draws_reference
+from leanbayes.kernels.weight_sample import (
+    free_draws,
+    free_draws_measured,
+    free_draws_reference,
+    tied_draws,
+    tied_draws_measured,
+    tied_draws_reference,
+)
 
 # Weights by how they lie in memory, with the axis of their output features.
 LAYOUTS = {
@@ -166,6 +173,46 @@ def check_free_kl(layout, device, centred, param_dtype=torch.float32):
 
     value = compare(lambda *p: free_kl(*p, centre, 0.3), exact, (loc, raw), 2e-6, 5e-6)
     assert value.dtype == torch.float32
+
+
+def check_measured(layout, device, family, with_loc=True, centred=False, n=1, dtype=torch.float32, param=torch.float32):
+    """Draws and divergence in one go: those of one after the other, and the gradients of both together and alone."""
+    loc, out_axis = weight(layout, device, param)
+    centre, keys = torch.randn_like(loc) if centred else 0.2, keys_of(n, device)
+    exact_centre = centre.double() if centred else centre
+    options, exact = {"with_loc": with_loc}, {"with_loc": with_loc, "dtype": torch.float64}
+    if family == "tied":
+        options["out_axis"] = exact["out_axis"] = out_axis
+        parameters = (loc, *factors(loc, out_axis, 2))
+        draw, measure, both = tied_draws, lambda *p: tied_kl(*p, centre, 0.3, out_axis), tied_draws_measured
+        reference = (tied_draws_reference, lambda *p: tied_kl_reference(*p, exact_centre, 0.3, out_axis))
+    else:
+        parameters = (loc, torch.randn_like(loc) * 3 - 2)
+        draw, measure, both = free_draws, lambda *p: free_kl(*p, centre, 0.3), free_draws_measured
+        reference = (free_draws_reference, lambda *p: free_kl_reference(*p, exact_centre, 0.3))
+    with NaNsInNewMemory():
+        ours = [p.detach().requires_grad_() for p in parameters]
+        truth = [p.detach().double().requires_grad_() for p in parameters]
+        draws, divergence = both(*ours, keys, centre, 0.3, **options, dtype=dtype)
+        assert draws.equal(draw(*ours, keys, **options, dtype=dtype)) and draws.dtype == dtype
+        assert relative_error(divergence, measure(*ours).double()) < 2e-6 and divergence.shape == ()
+        exact_draws, exact_divergence = reference[0](*truth, keys, **exact), reference[1](*truth)
+        grad, grad_divergence = torch.randn_like(draws), torch.tensor(0.7, device=device)
+        for parts in ((True, True), (True, False), (False, True)):
+            found = [out for out, part in zip((draws, divergence), parts, strict=True) if part]
+            expected = [out for out, part in zip((exact_draws, exact_divergence), parts, strict=True) if part]
+            slopes = [g for g, part in zip((grad, grad_divergence), parts, strict=True) if part]
+            gradients = torch.autograd.grad(found, ours, slopes, allow_unused=True)
+            true = torch.autograd.grad(
+                expected, truth, [g.double() for g in slopes], allow_unused=True, retain_graph=True
+            )
+            for mine, theirs, p in zip(gradients, true, ours, strict=True):
+                steps = zip(mine.stride(), p.stride(), p.shape, strict=True)
+                assert mine.dtype == p.dtype and all(size == 1 or a == b for a, b, size in steps)
+                if theirs is None:  # as of deviations, which the mean is not in
+                    assert not mine.any()
+                else:
+                    assert relative_error(mine, theirs) < TOLERANCES[p.dtype]
 
 
 def check_choice(device, copies, shape=(31, 37), n=3, dtype=torch.float32):

@@ -12,6 +12,7 @@ from leanbayes.kernels._dispatch import interpreted
 
 FILES = [
     "test_weight_sample.py",
+    "test_measured.py",
     "test_gaussian_kl.py",
     "test_patch_choice.py",
     "test_philox.py",

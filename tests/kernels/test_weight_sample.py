@@ -12,6 +12,7 @@ from tests.kernels.sampling import (
     LAYOUTS,
     check_directional_derivative,
     check_free,
+    check_measured,
     check_noise_is_independent,
     check_small_deviations_are_accurate,
     check_tied,
@@ -80,6 +81,45 @@ def test_deviations_leave_the_mean_alone(layout):
 @pytest.mark.parametrize("n", [1, 3])
 def test_free_draws_and_their_gradients(layout, n):
     check_free(layout, "cpu", n)
+
+
+@in_interpreter
+@pytest.mark.parametrize("layout", ["dense", "dense-transposed", "one-row", "conv2d-channels-last", "transposed"])
+@pytest.mark.parametrize("family", ["tied", "free"])
+def test_draws_and_divergence_in_one_go(layout, family):
+    check_measured(layout, "cpu", family)
+
+
+@in_interpreter
+@pytest.mark.parametrize("family", ["tied", "free"])
+@pytest.mark.parametrize("with_loc", [True, False])
+@pytest.mark.parametrize("centred", [True, False])
+def test_what_is_drawn_and_measured(family, with_loc, centred):
+    check_measured("conv2d-channels-last", "cpu", family, with_loc, centred, 3, torch.bfloat16)
+    check_measured("dense", "cpu", family, with_loc, centred, 1, torch.float32, torch.bfloat16)
+
+
+@in_interpreter
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
+def test_draws_alone_have_a_gradient_without_noise_too():
+    """A divergence of weights without noise is infinite, as is its slope."""
+    loc, keys = torch.randn(6, 5, requires_grad=True), keys_of(1, "cpu")
+    raw = torch.full((6, 5), -200.0, requires_grad=True)
+    draws, _ = weight_sample.free_draws_measured(loc, raw, keys, 0.0, 1.0)
+    assert all(grad.isfinite().all() for grad in torch.autograd.grad(draws.sum(), (loc, raw)))
+    logs = [torch.full((size, 2), -200.0, requires_grad=True) for size in (6, 5)]
+    draws, _ = weight_sample.tied_draws_measured(loc, *logs, keys, 0.0, 1.0)
+    assert all(grad.isfinite().all() for grad in torch.autograd.grad(draws.sum(), (loc, *logs)))
+
+
+@in_interpreter
+def test_parameters_that_have_changed_since_the_draw_are_told():
+    loc, raw, keys = torch.randn(6, 5, requires_grad=True), torch.zeros(6, 5, requires_grad=True), keys_of(1, "cpu")
+    draws, _ = weight_sample.free_draws_measured(loc, raw, keys, 0.0, 1.0)
+    with torch.no_grad():
+        raw.add_(1)
+    with pytest.raises(RuntimeError, match="before the optimiser's step"):
+        draws.sum().backward()
 
 
 @in_interpreter
@@ -182,9 +222,10 @@ def test_registrations_pass_torchs_own_checks():
         loc, out_axis = weight(layout, "cpu")
         keys = keys_of(2, "cpu")
         parameters = [p.requires_grad_() for p in (loc, *factors(loc, out_axis, 2))]
-        torch.library.opcheck(weight_sample._tied, (*parameters, keys, out_axis, True, torch.bfloat16))
         raw = torch.randn_like(loc).requires_grad_()
-        torch.library.opcheck(weight_sample._free, (parameters[0], raw, keys, False, torch.float32))
+        for prior in ((False, None, 0.0, 1.0), (True, None, 0.1, 0.3), (True, torch.randn_like(loc), 0.0, 0.3)):
+            torch.library.opcheck(weight_sample._tied, (*parameters, keys, out_axis, True, torch.bfloat16, *prior))
+            torch.library.opcheck(weight_sample._free, (parameters[0], raw, keys, False, torch.float32, *prior))
 
 
 def test_without_triton_the_reference_draws():

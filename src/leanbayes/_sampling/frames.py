@@ -28,6 +28,9 @@ class Frame:
         runner: The Python frame that runs the pass, by which a pass is known to be over that Ctrl-C has cut short.
         root: The model that runs, whose weights can be drawn together; None where it is not known.
         grad: Whether the pass began with gradients, which parts of it may do without.
+        divergences: By ``id`` of a random weight's identity, its divergence where that was computed with its draw; None
+            where nobody asks for it.
+        compiled: Whether it was opened in compiled code.
         joined: Posteriors that were put side by side during this pass, None in a context that outlasts it.
     """
 
@@ -42,6 +45,8 @@ class Frame:
         self.runner: FrameType | None = None
         self.grad = not held and torch.is_grad_enabled()
         self.joined: dict[Any, Any] | None = None if held else {}
+        self.divergences: dict[int, Tensor] | None = None
+        self.compiled = torch.compiler.is_compiling()
 
     def within(self, rows: int | None) -> Frame:
         """A frame for a call inside this one, which shares all draws; the rows are those of the outermost call."""
@@ -50,6 +55,7 @@ class Frame:
         inner.joined = {} if self.joined is None else self.joined
         inner.grad = inner.grad or self.grad
         inner.lasting = self.lasting
+        inner.divergences, inner.compiled = self.divergences, self.compiled
         return inner
 
     def copy(self) -> Frame:

@@ -13,16 +13,22 @@ from leanbayes._sampling.reruns import check_rerun, note_dependence
 from leanbayes._sampling.state import LOCAL, Sampling, current_frame, current_sampling, using
 
 
-def one_pass(state: Sampling, rows: int | None, model: torch.nn.Module | None = None) -> using:
+def one_pass(
+    state: Sampling, rows: int | None, model: torch.nn.Module | None = None, *, measured: bool = False
+) -> using:
     """A state in force for one pass through a model whose parts may have been converted one by one.
 
     Args:
         state: How to draw.
         rows: Number of rows of the model's input, samples included.
         model: The model, whose weights can then be drawn together.
+        measured: Whether its divergence is asked for before the pass ends.
     """
     frame = current_frame()
-    inner = frame.within(rows) if frame is not None and frame.held else Frame(rows)
+    held = frame if frame is not None and frame.held else None
+    inner = Frame(rows) if held is None else held.within(rows)
+    # What is held for several passes would be measured once, whatever becomes of the parameters.
+    inner.divergences = {} if measured and held is None else None
     if not torch.compiler.is_compiling():
         inner.root = model
     return using(state, inner)

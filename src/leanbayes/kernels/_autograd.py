@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.autograd import forward_ad
 
 
@@ -41,6 +42,25 @@ def traced() -> bool:
     if torch.compiler.is_compiling():  # asked first: a compiler cannot follow the other questions
         return True
     return torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack() > 0
+
+
+def keep_for_each(ctx: Any, *tensors: Tensor | None) -> None:
+    """Save inputs of an op with several outputs, whose backward passes may come one after the other.
+
+    What autograd itself saves is gone after the first of them.
+    """
+    ctx.inputs = tensors
+    ctx.versions = [None if each is None else each._version for each in tensors]
+
+
+def kept_for_each(ctx: Any) -> tuple[Any, ...]:
+    """What `keep_for_each` has saved."""
+    if any(each is not None and each._version != version for each, version in zip(ctx.inputs, ctx.versions)):
+        raise RuntimeError(
+            "parameters were changed in place between the forward and the backward pass; run the backward pass before "
+            "the optimiser's step"
+        )
+    return ctx.inputs
 
 
 def with_gradients(op: Any, keep: Callable[..., None], gradients: Callable[..., Any]) -> Callable[..., Any]:

@@ -189,7 +189,7 @@ class ELBO(nn.Module):
     def _run(self, x: Any, state: Sampling, batch: int, axis: int) -> _Passed:
         with settled(self.model):
             spec = self._layout(_apart_from_other_ranks(state), batch)
-            with one_pass(spec, spec.n * batch, self.model):
+            with one_pass(spec, spec.n * batch, self.model, measured=True):
                 output = output_tensor(call(self.model, fold(x, spec.n, state.batch_dim)))
                 frame = current_frame()
                 divergence = kl(self.model, self.mixture)

@@ -115,6 +115,10 @@ class Posterior(nn.Module, ABC):
         """Draws less the mean: ``[n, *shape]``."""
         return self.rsample(n, spec) - self.mean()
 
+    def draw_measured(self, n: int, spec: Sampling, prior: Any, with_mean: bool) -> tuple[Tensor, Tensor] | None:
+        """`rsample`, or `deviation`, and the divergence from a prior, where one kernel does both; None elsewhere."""
+        return None
+
     def stack(self) -> Tensor:
         """All copies ``[K, *shape]``, where a draw is one of them."""
         raise NotImplementedError(f"{type(self).__name__} is not made of copies")

@@ -12,9 +12,11 @@ from torch import Tensor
 from leanbayes import noise
 from leanbayes._sampling import Sampling
 from leanbayes.kernels._dispatch import fused
+from leanbayes.kernels._layout import same_layout
 from leanbayes.noise import full_precision
 from leanbayes.posteriors._base import Elementwise, Moments, each_draw
 from leanbayes.posteriors._joined import joined_for, joined_in_pass, pieces, single
+from leanbayes.priors import NormalPrior
 
 # Elements from which on a weight is worth a kernel of its own.
 _FEWEST = 4096
@@ -23,8 +25,8 @@ _FEWEST = 4096
 class GaussianPosterior(Elementwise):
     """Independent elements N(loc, scale^2).
 
-    A family for which there are kernels says so by `fits_kernels` and gives `fused_draws` and `fused_kl`; they serve
-    large weights where `kernels` are there, with other noise from the same seed.
+    A family for which there are kernels says so by `fits_kernels` and gives `fused_draws`, `fused_kl` and
+    `fused_draws_measured`; they serve large weights where `kernels` are there, with other noise from the same seed.
 
     Attributes:
         narrow: Whether a kernel may draw in the dtype of autocast, as for what is multiplied in that dtype.
@@ -50,6 +52,19 @@ class GaussianPosterior(Elementwise):
         scale = self.scale_for(spec)
         return each_draw(lambda eps: scale * eps, self.draw_noise((n, *self.shape), self.loc, spec))
 
+    def draw_measured(self, n: int, spec: Sampling, prior: Any, with_mean: bool) -> tuple[Tensor, Tensor] | None:
+        """See `Posterior`."""
+        if not self._has_kernels(n, spec) or not self.measured_by_kernel(prior):
+            return None
+        keys, dtype = noise.keys(n, self.loc, spec), self.narrow_dtype() or torch.float32
+        return self.fused_draws_measured(keys, with_mean, dtype, prior.mean, prior.std)
+
+    def measured_by_kernel(self, prior: Any) -> bool:
+        """Whether a kernel computes the divergence from a prior."""
+        if not isinstance(prior, NormalPrior) or not self.is_fused():
+            return False
+        return not isinstance(prior.mean, Tensor) or same_layout(self.loc, prior.mean)
+
     def fits_kernels(self) -> bool:
         """Whether `fused_draws` and `fused_kl` can take its parameters as they lie in memory."""
         return False
@@ -60,6 +75,12 @@ class GaussianPosterior(Elementwise):
 
     def fused_kl(self, centre: Tensor | float, std: float) -> Tensor:
         """The divergence from N(centre, std^2), summed, by a kernel."""
+        raise NotImplementedError
+
+    def fused_draws_measured(
+        self, keys: Tensor, with_loc: bool, dtype: torch.dtype, centre: Tensor | float, std: float
+    ) -> tuple[Tensor, Tensor]:
+        """`fused_draws` and `fused_kl` by one kernel, and their gradients by another."""
         raise NotImplementedError
 
     def is_fused(self) -> bool:

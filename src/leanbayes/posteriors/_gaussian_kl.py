@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from leanbayes.kernels._autograd import reverse_mode_alone
-from leanbayes.kernels._layout import same_layout
 from leanbayes.noise import full_precision
 from leanbayes.posteriors._blocks import sum_in_blocks
 from leanbayes.posteriors._divergence import MONTE_CARLO_DRAWS, monte_carlo_kl, register_kl
@@ -27,7 +26,7 @@ _TINY_DF = 1e-12
 
 @register_kl(GaussianPosterior, NormalPrior)
 def _normal(q: GaussianPosterior, p: NormalPrior) -> Tensor:
-    if q.is_fused() and (not isinstance(p.mean, Tensor) or same_layout(q.loc, p.mean)):
+    if q.measured_by_kernel(p):
         return q.fused_kl(p.mean, p.std)
     std, mean = q.std(), full_precision(q.loc)
     distance = mean - p.mean if isinstance(p.mean, Tensor) or p.mean else mean

@@ -14,7 +14,7 @@ from leanbayes._checks import check_choice, check_count, check_positive
 from leanbayes._registry import register_posterior
 from leanbayes.groups import ComponentGroup
 from leanbayes.kernels.gaussian_kl import tied_kl
-from leanbayes.kernels.weight_sample import tied_draws, tied_fit
+from leanbayes.kernels.weight_sample import tied_draws, tied_draws_measured, tied_fit
 from leanbayes.noise import exact_products, full_precision
 from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Posterior, may_join
@@ -147,6 +147,22 @@ class KTiedPosterior(GaussianPosterior):
     def fused_kl(self, centre: Tensor | float, std: float) -> Tensor:
         """See `GaussianPosterior`."""
         return tied_kl(self.loc, self.log_u, self.log_v, centre, std, self.row_axes[0])
+
+    def fused_draws_measured(
+        self, keys: Tensor, with_loc: bool, dtype: torch.dtype, centre: Tensor | float, std: float
+    ) -> tuple[Tensor, Tensor]:
+        """See `GaussianPosterior`."""
+        return tied_draws_measured(
+            self.loc,
+            self.log_u,
+            self.log_v,
+            keys,
+            centre,
+            std,
+            out_axis=self.row_axes[0],
+            with_loc=with_loc,
+            dtype=dtype,
+        )
 
     @torch.no_grad()
     def silence_(self) -> None:

@@ -14,7 +14,7 @@ from leanbayes._registry import register_posterior
 from leanbayes.groups import ComponentGroup
 from leanbayes.kernels._autograd import reverse_mode_alone
 from leanbayes.kernels.gaussian_kl import free_kl
-from leanbayes.kernels.weight_sample import free_draws, free_fit
+from leanbayes.kernels.weight_sample import free_draws, free_draws_measured, free_fit
 from leanbayes.noise import full_precision
 from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Posterior, initial_raw
@@ -70,6 +70,12 @@ class MeanFieldPosterior(GaussianPosterior):
     def fused_kl(self, centre: Tensor | float, std: float) -> Tensor:
         """See `GaussianPosterior`."""
         return free_kl(self.loc, self.raw_std, centre, std)
+
+    def fused_draws_measured(
+        self, keys: Tensor, with_loc: bool, dtype: torch.dtype, centre: Tensor | float, std: float
+    ) -> tuple[Tensor, Tensor]:
+        """See `GaussianPosterior`."""
+        return free_draws_measured(self.loc, self.raw_std, keys, centre, std, with_loc=with_loc, dtype=dtype)
 
     @torch.no_grad()
     def silence_(self) -> None:

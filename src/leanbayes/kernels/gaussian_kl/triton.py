@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
+from leanbayes.kernels._divergence import (
+    constant_of,
+    distance_of,
+    divergence,
+    prior_arguments,
+    std_slope,
+    sum_of_tiles,
+)
 from leanbayes.kernels._launch import FactorSlopes, blocks, on_device, rows_and_columns, scratch, tiles_of
 from leanbayes.kernels._layout import MatrixLayout
 from leanbayes.kernels._tiles import (
@@ -18,38 +24,12 @@ from leanbayes.kernels._tiles import (
     tied_std,
     tile_of,
 )
-from leanbayes.kernels._triton import FAST_MATH, constexpr, jit, libdevice, tl
+from leanbayes.kernels._triton import constexpr, jit, tl
 
 _TILE = (4096, 128)
 # Square, since each tile leaves one part per row and one per column.
 _SLOPE_TILE = (4096, 64)
 _BLOCK = 2048
-_SUM_BLOCK = 1024
-
-
-@jit
-def _distance(loc, centre, prior_mean, offset, mask, CENTRED: constexpr):
-    """How far means are from the prior's; 0 where masked."""
-    mean = tl.load(loc + offset, mask=mask, other=0.0).to(tl.float32)
-    if CENTRED:
-        return mean - tl.load(centre + offset, mask=mask, other=0.0).to(tl.float32)
-    else:
-        return mean - prior_mean
-
-
-@jit
-def _divergence(std, distance, half_precision, constant, mask):
-    # The fast one is off by 2^-22 at most next to 1, and relative to its value elsewhere.
-    if FAST_MATH:
-        log = libdevice.fast_logf(std)
-    else:
-        log = tl.log(std)
-    return tl.where(mask, (std * std + distance * distance) * half_precision - log + constant, 0.0)
-
-
-@jit
-def _std_slope(std, half_precision, mask):
-    return tl.where(mask, 2.0 * half_precision * std - 1.0 / std, 0.0)
 
 
 @jit
@@ -83,8 +63,9 @@ def _tied_parts(
     offset = (row * row_stride)[:, None] + column_offsets(column, run, run_stride, SPLIT)[None, :]
     entry = column_entries(column, columns, period, ROTATED)
     std = tied_std(row_logs, column_logs, row, entry, row_mask, column_mask, RANK, ROWS, COLUMNS)
-    distance = _distance(loc, centre, prior_mean, offset, mask, CENTRED)
-    tl.store(parts + tl.program_id(0), tl.sum(tl.sum(_divergence(std, distance, half_precision, constant, mask), 1), 0))
+    mean = tl.load(loc + offset, mask=mask, other=0.0).to(tl.float32)
+    distance = distance_of(mean, centre, prior_mean, offset, mask, CENTRED)
+    tl.store(parts + tl.program_id(0), tl.sum(tl.sum(divergence(std, distance, half_precision, constant, mask), 1), 0))
 
 
 @jit
@@ -122,7 +103,8 @@ def _tied_slopes(
     g = tl.load(grad).to(tl.float32)
     if NEED_LOC:
         offset = (row * row_stride)[:, None] + column_offsets(column, run, run_stride, SPLIT)[None, :]
-        slope = g * 2.0 * half_precision * _distance(loc, centre, prior_mean, offset, mask, CENTRED)
+        mean = tl.load(loc + offset, mask=mask, other=0.0).to(tl.float32)
+        slope = g * 2.0 * half_precision * distance_of(mean, centre, prior_mean, offset, mask, CENTRED)
         tl.store(grad_loc + offset, slope.to(grad_loc.dtype.element_ty), mask=mask)
     if NEED_STD:
         entry = column_entries(column, columns, period, ROTATED)
@@ -130,7 +112,7 @@ def _tied_slopes(
         store_factor_parts(
             row_parts,
             column_parts,
-            g * _std_slope(std, half_precision, mask),
+            g * std_slope(std, half_precision, mask),
             row_logs,
             column_logs,
             row,
@@ -153,8 +135,9 @@ def _free_parts(
     position = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = position < size
     std = softplus(tl.load(raw_std + position, mask=mask, other=0.0).to(tl.float32))
-    distance = _distance(loc, centre, prior_mean, position, mask, CENTRED)
-    tl.store(parts + tl.program_id(0), tl.sum(_divergence(std, distance, half_precision, constant, mask), 0))
+    mean = tl.load(loc + position, mask=mask, other=0.0).to(tl.float32)
+    distance = distance_of(mean, centre, prior_mean, position, mask, CENTRED)
+    tl.store(parts + tl.program_id(0), tl.sum(divergence(std, distance, half_precision, constant, mask), 0))
 
 
 @jit
@@ -177,36 +160,13 @@ def _free_slopes(
     mask = position < size
     g = tl.load(grad).to(tl.float32)
     if NEED_LOC:
-        slope = g * 2.0 * half_precision * _distance(loc, centre, prior_mean, position, mask, CENTRED)
+        mean = tl.load(loc + position, mask=mask, other=0.0).to(tl.float32)
+        slope = g * 2.0 * half_precision * distance_of(mean, centre, prior_mean, position, mask, CENTRED)
         tl.store(grad_loc + position, slope.to(grad_loc.dtype.element_ty), mask=mask)
     if NEED_STD:
         raw = tl.load(raw_std + position, mask=mask, other=0.0).to(tl.float32)
-        slope = g * _std_slope(softplus(raw), half_precision, mask) * sigmoid(raw)
+        slope = g * std_slope(softplus(raw), half_precision, mask) * sigmoid(raw)
         tl.store(grad_raw + position, slope.to(grad_raw.dtype.element_ty), mask=mask)
-
-
-@jit
-def _sum(parts, out, count, BLOCK: constexpr):
-    """The sum of all parts, in float64 and always in the same order."""
-    total = tl.zeros((BLOCK,), tl.float64)
-    for start in range(0, count, BLOCK):
-        position = start + tl.arange(0, BLOCK)
-        total += tl.load(parts + position, mask=position < count, other=0.0).to(tl.float64)
-    tl.store(out, tl.sum(total, 0).to(tl.float32))
-
-
-def _total(parts: Tensor) -> Tensor:
-    out = scratch((), parts)
-    _sum[(1,)](parts, out, parts.numel(), BLOCK=_SUM_BLOCK)
-    return out
-
-
-def _prior(prior_mean: float, prior_std: float) -> dict[str, float]:
-    return {"prior_mean": prior_mean, "half_precision": 0.5 / prior_std**2}
-
-
-def _constant(prior_std: float) -> float:
-    return math.log(prior_std) - 0.5
 
 
 def tied_value(
@@ -227,13 +187,13 @@ def tied_value(
             loc,
             loc if centre is None else centre,
             *rows_and_columns(layout, log_u, log_v),
-            **_prior(prior_mean, prior_std),
-            constant=_constant(prior_std),
+            **prior_arguments(prior_mean, prior_std),
+            constant=constant_of(prior_std),
             **tiles.arguments,
             CENTRED=centre is not None,
             num_warps=tiles.warps,
         )
-        return _total(parts)
+        return sum_of_tiles(parts)
 
 
 def tied_slopes(
@@ -261,7 +221,7 @@ def tied_slopes(
             loc,
             loc if centre is None else centre,
             *rows_and_columns(layout, log_u, log_v),
-            **_prior(prior_mean, prior_std),
+            **prior_arguments(prior_mean, prior_std),
             **tiles.arguments,
             CENTRED=centre is not None,
             NEED_LOC=need_loc,
@@ -283,13 +243,13 @@ def free_value(loc: Tensor, raw_std: Tensor, centre: Tensor | None, prior_mean: 
             loc,
             loc if centre is None else centre,
             raw_std,
-            **_prior(prior_mean, prior_std),
-            constant=_constant(prior_std),
+            **prior_arguments(prior_mean, prior_std),
+            constant=constant_of(prior_std),
             size=size,
             BLOCK=_BLOCK,
             CENTRED=centre is not None,
         )
-        return _total(parts)
+        return sum_of_tiles(parts)
 
 
 def free_slopes(
@@ -314,7 +274,7 @@ def free_slopes(
             loc,
             loc if centre is None else centre,
             raw_std,
-            **_prior(prior_mean, prior_std),
+            **prior_arguments(prior_mean, prior_std),
             size=size,
             BLOCK=_BLOCK,
             CENTRED=centre is not None,

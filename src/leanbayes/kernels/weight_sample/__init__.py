@@ -1,7 +1,8 @@
 """Draws of a whole weight from its distribution: the mean is read once and the draws are written, nothing else.
 
 Noise is a function of a key per sample and of the position of an element; the backward pass makes it again. Neither
-noise nor a matrix of standard deviations is kept.
+noise nor a matrix of standard deviations is kept. A training step also needs the divergence from the prior: it is
+measured where the weight is drawn, and the gradients of both are computed in one go.
 """
 
 from __future__ import annotations
@@ -12,13 +13,23 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from leanbayes.kernels._autograd import direct, first_order_only, with_gradients
+from leanbayes.kernels._autograd import direct, first_order_only, keep_for_each, kept_for_each, with_gradients
 from leanbayes.kernels._dispatch import fused
 from leanbayes.kernels._layout import MOST_ELEMENTS, empty_draws, known_layout, laid_out, matrix_layout, same_layout
+from leanbayes.kernels.gaussian_kl.reference import free_kl_reference, tied_kl_reference
 from leanbayes.kernels.weight_sample.reference import free_draws_reference, tied_draws_reference
-from leanbayes.kernels.weight_sample.triton import draw_free, draw_tied, free_slopes, tied_slopes
+from leanbayes.kernels.weight_sample.triton import GaussianPrior, draw_free, draw_tied, free_slopes, tied_slopes
 
-__all__ = ["free_draws", "free_draws_reference", "free_fit", "tied_draws", "tied_draws_reference", "tied_fit"]
+__all__ = [
+    "free_draws",
+    "free_draws_measured",
+    "free_draws_reference",
+    "free_fit",
+    "tied_draws",
+    "tied_draws_measured",
+    "tied_draws_reference",
+    "tied_fit",
+]
 
 # Columns of the factors from which on a product of matrices is the better way.
 _MOST_RANKS = 16
@@ -60,7 +71,27 @@ def tied_draws(
     """
     if not fused(loc):
         return tied_draws_reference(loc, log_u, log_v, keys, out_axis=out_axis, with_loc=with_loc, dtype=dtype)
-    return _draw_tied(loc, log_u.contiguous(), log_v.contiguous(), keys, out_axis, with_loc, dtype)
+    return _draw_tied(loc, log_u.contiguous(), log_v.contiguous(), keys, out_axis, with_loc, dtype, *_UNMEASURED)[0]
+
+
+def tied_draws_measured(
+    loc: Tensor,
+    log_u: Tensor,
+    log_v: Tensor,
+    keys: Tensor,
+    centre: Tensor | float,
+    prior_std: float,
+    *,
+    out_axis: int = 0,
+    with_loc: bool = True,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Tensor, Tensor]:
+    """`tied_draws`, and `leanbayes.kernels.gaussian_kl.tied_kl`, the divergence from N(centre, prior_std^2)."""
+    if not fused(loc):
+        draws = tied_draws_reference(loc, log_u, log_v, keys, out_axis=out_axis, with_loc=with_loc, dtype=dtype)
+        return draws, tied_kl_reference(loc, log_u, log_v, centre, prior_std, out_axis)
+    prior = _split(centre, prior_std)
+    return _draw_tied(loc, log_u.contiguous(), log_v.contiguous(), keys, out_axis, with_loc, dtype, *prior)
 
 
 def free_draws(
@@ -80,45 +111,124 @@ def free_draws(
     """
     if not fused(loc):
         return free_draws_reference(loc, raw_std, keys, with_loc=with_loc, dtype=dtype)
-    return _draw_free(loc, raw_std, keys, with_loc, dtype)
+    return _draw_free(loc, raw_std, keys, with_loc, dtype, *_UNMEASURED)[0]
+
+
+def free_draws_measured(
+    loc: Tensor,
+    raw_std: Tensor,
+    keys: Tensor,
+    centre: Tensor | float,
+    prior_std: float,
+    *,
+    with_loc: bool = True,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Tensor, Tensor]:
+    """`free_draws`, and `leanbayes.kernels.gaussian_kl.free_kl`, the divergence from N(centre, prior_std^2)."""
+    if not fused(loc):
+        draws = free_draws_reference(loc, raw_std, keys, with_loc=with_loc, dtype=dtype)
+        return draws, free_kl_reference(loc, raw_std, centre, prior_std)
+    return _draw_free(loc, raw_std, keys, with_loc, dtype, *_split(centre, prior_std))
+
+
+# Whether a divergence is measured, and the prior: its mean for each element, or one mean, and its standard deviation.
+_UNMEASURED = (False, None, 0.0, 1.0)
+
+
+def _split(centre: Tensor | float, std: float) -> tuple[bool, Tensor | None, float, float]:
+    return (True, centre, 0.0, std) if isinstance(centre, Tensor) else (True, None, float(centre), std)
+
+
+def _prior(measured: bool, centre: Tensor | None, mean: float, std: float) -> GaussianPrior | None:
+    return GaussianPrior(centre, mean, std) if measured else None
+
+
+def _room_for_divergence(like: Tensor, measured: bool) -> Tensor:
+    return like.new_empty(() if measured else (0,), dtype=torch.float32)
 
 
 @custom_op("leanbayes::tied_draws", mutates_args=())
 def _tied(
-    loc: Tensor, log_u: Tensor, log_v: Tensor, keys: Tensor, out_axis: int, with_loc: bool, dtype: torch.dtype
-) -> Tensor:
-    return draw_tied(loc, log_u, log_v, keys, known_layout(loc, out_axis), with_loc, dtype)
+    loc: Tensor,
+    log_u: Tensor,
+    log_v: Tensor,
+    keys: Tensor,
+    out_axis: int,
+    with_loc: bool,
+    dtype: torch.dtype,
+    measured: bool,
+    centre: Tensor | None,
+    prior_mean: float,
+    prior_std: float,
+) -> tuple[Tensor, Tensor]:
+    prior = _prior(measured, centre, prior_mean, prior_std)
+    return draw_tied(loc, log_u, log_v, keys, known_layout(loc, out_axis), with_loc, dtype, prior)
 
 
 @_tied.register_fake
 def _(
-    loc: Tensor, log_u: Tensor, log_v: Tensor, keys: Tensor, out_axis: int, with_loc: bool, dtype: torch.dtype
-) -> Tensor:
-    return empty_draws(keys.shape[0], loc, dtype)
+    loc: Tensor,
+    log_u: Tensor,
+    log_v: Tensor,
+    keys: Tensor,
+    out_axis: int,
+    with_loc: bool,
+    dtype: torch.dtype,
+    measured: bool,
+    centre: Tensor | None,
+    prior_mean: float,
+    prior_std: float,
+) -> tuple[Tensor, Tensor]:
+    return empty_draws(keys.shape[0], loc, dtype), _room_for_divergence(loc, measured)
 
 
 @first_order_only
 @custom_op("leanbayes::tied_draws_backward", mutates_args=())
 def _tied_backward(
     grad: Tensor,
+    grad_divergence: Tensor | None,
+    loc: Tensor | None,
     log_u: Tensor,
     log_v: Tensor,
     keys: Tensor,
     out_axis: int,
+    with_loc: bool,
+    centre: Tensor | None,
+    prior_mean: float,
+    prior_std: float,
     loc_dtype: torch.dtype,
     need_loc: bool,
     need_std: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return tied_slopes(grad, log_u, log_v, keys, known_layout(grad[0], out_axis), loc_dtype, need_loc, need_std)
+    return tied_slopes(
+        grad,
+        grad if grad_divergence is None else grad_divergence,
+        grad if loc is None else loc,
+        log_u,
+        log_v,
+        keys,
+        known_layout(grad[0], out_axis),
+        with_loc,
+        _prior(loc is not None, centre, prior_mean, prior_std),
+        loc_dtype,
+        need_loc,
+        need_std,
+    )
 
 
 @_tied_backward.register_fake
 def _(
     grad: Tensor,
+    grad_divergence: Tensor | None,
+    loc: Tensor | None,
     log_u: Tensor,
     log_v: Tensor,
     keys: Tensor,
     out_axis: int,
+    with_loc: bool,
+    centre: Tensor | None,
+    prior_mean: float,
+    prior_std: float,
     loc_dtype: torch.dtype,
     need_loc: bool,
     need_std: bool,
@@ -129,27 +239,27 @@ def _(
     return grad_loc, torch.empty_like(log_u), torch.empty_like(log_v)
 
 
-def _keep_tied(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    loc, log_u, log_v, keys, ctx.out_axis, ctx.with_loc, _ = inputs
-    ctx.save_for_backward(log_u, log_v, keys)
+def _keep_tied(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    loc, log_u, log_v, keys, ctx.out_axis, ctx.with_loc, _, measured, centre, *ctx.prior = inputs
+    keep_for_each(ctx, loc if measured else None, log_u, log_v, keys, centre)
     ctx.loc_dtype, ctx.stride = loc.dtype, loc.stride()
 
 
-def _tied_gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    log_u, log_v, keys = ctx.saved_tensors
+def _tied_gradients(ctx: Any, grad: Tensor, grad_divergence: Tensor) -> tuple[Any, ...]:
+    loc, log_u, log_v, keys, centre = kept_for_each(ctx)
     need_loc, need_u, need_v = ctx.needs_input_grad[:3]
-    need_loc, need_std = need_loc and ctx.with_loc, need_u or need_v
+    need_loc, need_std = need_loc and (ctx.with_loc or loc is not None), need_u or need_v
     grad = laid_out(grad, ctx.stride)
-    as_it_is = _is_gradient_of_loc(grad, ctx.loc_dtype)
+    as_it_is = loc is None and _is_gradient_of_loc(grad, ctx.loc_dtype)
     grad_loc, grad_u, grad_v = grad[0], None, None
     if need_std or not as_it_is:
         needed = (need_loc and not as_it_is, need_std)
-        computed, grad_u, grad_v = direct(_tied_backward)(
-            grad, log_u, log_v, keys, ctx.out_axis, ctx.loc_dtype, *needed
-        )
+        of_divergence = None if loc is None else grad_divergence
+        how = (ctx.out_axis, ctx.with_loc, centre, *ctx.prior, ctx.loc_dtype)
+        computed, grad_u, grad_v = direct(_tied_backward)(grad, of_divergence, loc, log_u, log_v, keys, *how, *needed)
         grad_loc = grad_loc if as_it_is else computed
     given = (grad_loc if need_loc else None, grad_u if need_u else None, grad_v if need_v else None)
-    return *given, None, None, None, None
+    return *given, *(None for _ in range(8))
 
 
 _draw_tied = with_gradients(_tied, _keep_tied, _tied_gradients)
@@ -161,48 +271,103 @@ def _is_gradient_of_loc(grad: Tensor, dtype: torch.dtype) -> bool:
 
 
 @custom_op("leanbayes::free_draws", mutates_args=())
-def _free(loc: Tensor, raw_std: Tensor, keys: Tensor, with_loc: bool, dtype: torch.dtype) -> Tensor:
-    return draw_free(loc, raw_std, keys, with_loc, dtype)
+def _free(
+    loc: Tensor,
+    raw_std: Tensor,
+    keys: Tensor,
+    with_loc: bool,
+    dtype: torch.dtype,
+    measured: bool,
+    centre: Tensor | None,
+    prior_mean: float,
+    prior_std: float,
+) -> tuple[Tensor, Tensor]:
+    return draw_free(loc, raw_std, keys, with_loc, dtype, _prior(measured, centre, prior_mean, prior_std))
 
 
 @_free.register_fake
-def _(loc: Tensor, raw_std: Tensor, keys: Tensor, with_loc: bool, dtype: torch.dtype) -> Tensor:
-    return empty_draws(keys.shape[0], loc, dtype)
+def _(
+    loc: Tensor,
+    raw_std: Tensor,
+    keys: Tensor,
+    with_loc: bool,
+    dtype: torch.dtype,
+    measured: bool,
+    centre: Tensor | None,
+    prior_mean: float,
+    prior_std: float,
+) -> tuple[Tensor, Tensor]:
+    return empty_draws(keys.shape[0], loc, dtype), _room_for_divergence(loc, measured)
 
 
 @first_order_only
 @custom_op("leanbayes::free_draws_backward", mutates_args=())
 def _free_backward(
-    grad: Tensor, raw_std: Tensor, keys: Tensor, loc_dtype: torch.dtype, need_loc: bool, need_std: bool
+    grad: Tensor,
+    grad_divergence: Tensor | None,
+    loc: Tensor | None,
+    raw_std: Tensor,
+    keys: Tensor,
+    with_loc: bool,
+    centre: Tensor | None,
+    prior_mean: float,
+    prior_std: float,
+    loc_dtype: torch.dtype,
+    need_loc: bool,
+    need_std: bool,
 ) -> tuple[Tensor, Tensor]:
-    return free_slopes(grad, raw_std, keys, loc_dtype, need_loc, need_std)
+    return free_slopes(
+        grad,
+        grad if grad_divergence is None else grad_divergence,
+        grad if loc is None else loc,
+        raw_std,
+        keys,
+        with_loc,
+        _prior(loc is not None, centre, prior_mean, prior_std),
+        loc_dtype,
+        need_loc,
+        need_std,
+    )
 
 
 @_free_backward.register_fake
 def _(
-    grad: Tensor, raw_std: Tensor, keys: Tensor, loc_dtype: torch.dtype, need_loc: bool, need_std: bool
+    grad: Tensor,
+    grad_divergence: Tensor | None,
+    loc: Tensor | None,
+    raw_std: Tensor,
+    keys: Tensor,
+    with_loc: bool,
+    centre: Tensor | None,
+    prior_mean: float,
+    prior_std: float,
+    loc_dtype: torch.dtype,
+    need_loc: bool,
+    need_std: bool,
 ) -> tuple[Tensor, Tensor]:
     grad_loc = torch.empty_like(raw_std, dtype=loc_dtype) if need_loc else grad.new_empty(0)
     return grad_loc, torch.empty_like(raw_std) if need_std else grad.new_empty(0)
 
 
-def _keep_free(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    loc, raw_std, keys, ctx.with_loc, _ = inputs
-    ctx.save_for_backward(raw_std, keys)
+def _keep_free(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    loc, raw_std, keys, ctx.with_loc, _, measured, centre, *ctx.prior = inputs
+    keep_for_each(ctx, loc if measured else None, raw_std, keys, centre)
     ctx.loc_dtype = loc.dtype
 
 
-def _free_gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    raw_std, keys = ctx.saved_tensors
-    need_loc, need_std = ctx.needs_input_grad[0] and ctx.with_loc, ctx.needs_input_grad[1]
+def _free_gradients(ctx: Any, grad: Tensor, grad_divergence: Tensor) -> tuple[Any, ...]:
+    loc, raw_std, keys, centre = kept_for_each(ctx)
+    need_loc, need_std = ctx.needs_input_grad[0] and (ctx.with_loc or loc is not None), ctx.needs_input_grad[1]
     grad = laid_out(grad, raw_std.stride())
-    as_it_is = _is_gradient_of_loc(grad, ctx.loc_dtype)
+    as_it_is = loc is None and _is_gradient_of_loc(grad, ctx.loc_dtype)
     grad_loc, grad_raw = grad[0], None
     if need_std or not as_it_is:
         needed = (need_loc and not as_it_is, need_std)
-        computed, grad_raw = direct(_free_backward)(grad, raw_std, keys, ctx.loc_dtype, *needed)
+        of_divergence = None if loc is None else grad_divergence
+        how = (ctx.with_loc, centre, *ctx.prior, ctx.loc_dtype)
+        computed, grad_raw = direct(_free_backward)(grad, of_divergence, loc, raw_std, keys, *how, *needed)
         grad_loc = grad_loc if as_it_is else computed
-    return grad_loc if need_loc else None, grad_raw if need_std else None, None, None, None
+    return grad_loc if need_loc else None, grad_raw if need_std else None, *(None for _ in range(7))
 
 
 _draw_free = with_gradients(_free, _keep_free, _free_gradients)
