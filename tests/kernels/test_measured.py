@@ -25,7 +25,7 @@ Y = torch.randint(3, (6,), generator=torch.Generator().manual_seed(2))
 @pytest.fixture(autouse=True)
 def asked(monkeypatch):
     """Small weights are large enough for kernels, and the divergences that are computed on their own are counted."""
-    monkeypatch.setattr(_gaussian, "_FEWEST", 1)
+    monkeypatch.setattr(_gaussian.GaussianPosterior, "fewest", 1)
     found = []
     for module, name in ((k_tied, "tied_kl"), (mean_field, "free_kl")):
         function = getattr(module, name)

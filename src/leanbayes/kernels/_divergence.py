@@ -50,6 +50,8 @@ def _sum(parts, out, count, BLOCK: constexpr):
 
 def sum_of_tiles(parts: Tensor) -> Tensor:
     """The divergence of a weight from those of its tiles; the device must be the current one."""
+    if parts.numel() == 1:
+        return parts.view(())
     out = scratch((), parts)
     _sum[(1,)](parts, out, parts.numel(), BLOCK=_SUM_BLOCK)
     return out

@@ -82,22 +82,28 @@ class FactorSlopes:
     """The slopes in both factors, summed over tiles first and then over the tiles, so that they are always the same.
 
     Args:
-        tiles: Tiles of the matrix.
-        like: A tensor on the device.
+        tiles: Tiles of the matrix; a single one has no sums to wait for.
+        log_u: Logarithms of u.
+        log_v: Logarithms of v.
     """
 
-    def __init__(self, tiles: Tiles, like: Tensor) -> None:
-        self.tiles = tiles
+    def __init__(self, tiles: Tiles, log_u: Tensor, log_v: Tensor) -> None:
+        self.tiles, self.logs = tiles, (log_u, log_v)
+        self.found = torch.empty_like(log_u), torch.empty_like(log_v)
         layout, rank = tiles.layout, tiles.rank
-        self.row_parts = scratch((tiles.column_tiles, layout.rows, rank), like)
-        self.column_parts = scratch((tiles.row_tiles, layout.columns, rank), like)
+        if tiles.count == 1:
+            self.row_parts, self.column_parts = rows_and_columns(layout, *self.found)
+            return
+        self.row_parts = scratch((tiles.column_tiles, layout.rows, rank), log_u)
+        self.column_parts = scratch((tiles.row_tiles, layout.columns, rank), log_u)
 
-    def gradients(self, log_u: Tensor, log_v: Tensor) -> tuple[Tensor, Tensor]:
+    def gradients(self) -> tuple[Tensor, Tensor]:
         """Gradients in the logarithms of both factors, once every tile has stored its part."""
+        if self.tiles.count == 1:
+            return self.found
         tiles, layout = self.tiles, self.tiles.layout
-        grad_u, grad_v = torch.empty_like(log_u), torch.empty_like(log_v)
-        row_logs, column_logs = rows_and_columns(layout, log_u, log_v)
-        row_grad, column_grad = rows_and_columns(layout, grad_u, grad_v)
+        row_logs, column_logs = rows_and_columns(layout, *self.logs)
+        row_grad, column_grad = rows_and_columns(layout, *self.found)
         block = 64
         grid = blocks(row_logs.numel(), block) + blocks(column_logs.numel(), block)
         finish_factors[(grid,)](
@@ -117,4 +123,4 @@ class FactorSlopes:
             TILES=32,
             BLOCK=block,
         )
-        return grad_u, grad_v
+        return self.found

@@ -108,12 +108,14 @@ def store_factor_parts(
     rows,
     columns,
     RANK: constexpr,
+    SINGLE: constexpr,
 ):
     """What one tile of slopes in the standard deviations adds to the slopes in both factors.
 
     Args:
-        row_parts: ``[column tiles, rows, RANK]``.
-        column_parts: ``[row tiles, columns, RANK]``.
+        row_parts: ``[column tiles, rows, RANK]``; the gradient in the logarithms of the row factor where there is a
+            single tile.
+        column_parts: ``[row tiles, columns, RANK]``; likewise.
         slope: ``[ROWS, COLUMNS]``, 0 where masked.
         row_logs: Logarithms of the row factor ``[rows, RANK]``.
         column_logs: Logarithms of the column factor ``[columns, RANK]``.
@@ -127,14 +129,20 @@ def store_factor_parts(
         rows: Number of all rows.
         columns: Number of all columns.
         RANK: Columns of both factors.
+        SINGLE: Whether there is no other tile.
     """
     for j in tl.static_range(RANK):
         u = factor(row_logs, row, row_mask, j, RANK)
         v = factor(column_logs, entry, column_mask, j, RANK)
         to_rows = tl.sum(slope * v[None, :], 1)
         to_columns = tl.sum(slope * u[:, None], 0)
-        tl.store(row_parts + (column_tile * rows + row) * RANK + j, to_rows, mask=row_mask)
-        tl.store(column_parts + (row_tile * columns + column) * RANK + j, to_columns, mask=column_mask)
+        if SINGLE:
+            tl.store(row_parts + row * RANK + j, (to_rows * u).to(row_parts.dtype.element_ty), mask=row_mask)
+            to_columns = (to_columns * v).to(column_parts.dtype.element_ty)
+            tl.store(column_parts + entry * RANK + j, to_columns, mask=column_mask)
+        else:
+            tl.store(row_parts + (column_tile * rows + row) * RANK + j, to_rows, mask=row_mask)
+            tl.store(column_parts + (row_tile * columns + column) * RANK + j, to_columns, mask=column_mask)
 
 
 @jit

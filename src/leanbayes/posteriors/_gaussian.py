@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,9 +18,6 @@ from leanbayes.posteriors._base import Elementwise, Moments, each_draw
 from leanbayes.posteriors._joined import joined_for, joined_in_pass, pieces, single
 from leanbayes.priors import NormalPrior
 
-# Elements from which on a weight is worth a kernel of its own.
-_FEWEST = 4096
-
 
 class GaussianPosterior(Elementwise):
     """Independent elements N(loc, scale^2).
@@ -30,11 +27,13 @@ class GaussianPosterior(Elementwise):
 
     Attributes:
         narrow: Whether a kernel may draw in the dtype of autocast, as for what is multiplied in that dtype.
+        fewest: Elements from which on a weight is worth a kernel of its own.
     """
 
     offers = frozenset({"draws", "symmetric", "moments"})
     gaussian = True
     narrow: bool = False
+    fewest: ClassVar[int] = 4096
 
     def std(self) -> Tensor:
         """Standard deviation of each element."""
@@ -85,7 +84,7 @@ class GaussianPosterior(Elementwise):
 
     def is_fused(self) -> bool:
         """Whether kernels are there for it, and worth their launch."""
-        return self.loc.numel() >= _FEWEST and fused(self.loc) and self.fits_kernels()
+        return self.loc.numel() >= self.fewest and fused(self.loc) and self.fits_kernels()
 
     def together_key(self, what: str) -> tuple[Any, ...] | None:
         """See `Posterior`."""

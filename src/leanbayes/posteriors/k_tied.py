@@ -47,6 +47,9 @@ class KTiedPosterior(GaussianPosterior):
         narrow: See `GaussianPosterior`.
     """
 
+    # Without a kernel, a product and its gradients take a dozen launches.
+    fewest = 1
+
     # Of several that are joined to one.
     blocks: tuple[Block, ...] = ()
 

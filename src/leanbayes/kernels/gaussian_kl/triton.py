@@ -94,6 +94,7 @@ def _tied_slopes(
     CENTRED: constexpr,
     NEED_LOC: constexpr,
     NEED_STD: constexpr,
+    SINGLE: constexpr,
 ):
     row_tile, column_tile = tile_of(columns, ROWS, COLUMNS)
     row = row_tile * ROWS + tl.arange(0, ROWS)
@@ -125,6 +126,7 @@ def _tied_slopes(
             rows,
             columns,
             RANK,
+            SINGLE,
         )
 
 
@@ -211,7 +213,7 @@ def tied_slopes(
     """Run `_tied_slopes`; gradients that are not needed are empty."""
     grad_loc = torch.empty_like(loc) if need_loc else loc.new_empty(0)
     tiles = tiles_of(layout, log_u.shape[1], *_SLOPE_TILE)
-    slopes = FactorSlopes(tiles, grad) if need_std else None
+    slopes = FactorSlopes(tiles, log_u, log_v) if need_std else None
     with on_device(loc):
         _tied_slopes[(tiles.count,)](
             grad,
@@ -226,9 +228,10 @@ def tied_slopes(
             CENTRED=centre is not None,
             NEED_LOC=need_loc,
             NEED_STD=need_std,
+            SINGLE=tiles.count == 1,
             num_warps=tiles.warps,
         )
-        grads = (loc.new_empty(0), loc.new_empty(0)) if slopes is None else slopes.gradients(log_u, log_v)
+        grads = (loc.new_empty(0), loc.new_empty(0)) if slopes is None else slopes.gradients()
     return grad_loc, *grads
 
 

@@ -132,6 +132,7 @@ def _tied_slopes(
     CENTRED: constexpr,
     NEED_LOC: constexpr,
     NEED_STD: constexpr,
+    SINGLE: constexpr,
 ):
     row_tile, column_tile = tile_of(columns, ROWS, COLUMNS)
     row = row_tile * ROWS + tl.arange(0, ROWS)
@@ -178,6 +179,7 @@ def _tied_slopes(
             rows,
             columns,
             RANK,
+            SINGLE,
         )
 
 
@@ -312,7 +314,7 @@ def tied_slopes(
     """Run `_tied_slopes`; gradients that are not needed are empty, and without a prior `loc` is not looked at."""
     grad_loc = empty_draws(1, grad[0], loc_dtype)[0] if need_loc else grad.new_empty(0)
     tiles = tiles_of(layout, log_u.shape[1], *_SLOPE_TILE)
-    slopes = FactorSlopes(tiles, grad) if need_std else None
+    slopes = FactorSlopes(tiles, log_u, log_v) if need_std else None
     with on_device(grad):
         _tied_slopes[(tiles.count,)](
             grad,
@@ -330,9 +332,10 @@ def tied_slopes(
             WITH_LOC=with_loc,
             NEED_LOC=need_loc,
             NEED_STD=need_std,
+            SINGLE=tiles.count == 1,
             num_warps=tiles.warps,
         )
-        grads = (grad.new_empty(0), grad.new_empty(0)) if slopes is None else slopes.gradients(log_u, log_v)
+        grads = (grad.new_empty(0), grad.new_empty(0)) if slopes is None else slopes.gradients()
     return grad_loc, *grads
 
 
