@@ -41,17 +41,23 @@ class Tiles:
         rank: Columns of both factors.
         elements: Elements of a tile at most.
         most_columns: Columns of a tile at most.
+        of_warp: Elements that a warp works on.
+        single: Elements of a small matrix that has one tile at most.
     """
 
-    def __init__(self, layout: MatrixLayout, rank: int, elements: int, most_columns: int) -> None:
+    def __init__(
+        self, layout: MatrixLayout, rank: int, elements: int, most_columns: int, of_warp: int = 512, single: int = 0
+    ) -> None:
         self.layout, self.rank = layout, rank
         # Noise comes in fours.
         self.columns = min(most_columns, power_of_two(max(layout.columns, 4)))
-        self.rows = min(elements // self.columns, power_of_two(layout.rows))
+        self.rows = power_of_two(layout.rows)
+        if layout.columns > self.columns or self.rows * self.columns > single:
+            self.rows = min(elements // self.columns, self.rows)
         self.row_tiles = blocks(layout.rows, self.rows)
         self.column_tiles = blocks(layout.columns, self.columns)
         self.count = self.row_tiles * self.column_tiles
-        self.warps = min(max(self.rows * self.columns // 512, 1), 8)
+        self.warps = min(max(self.rows * self.columns // of_warp, 1), 8)
 
         # Of all kernels that go through the matrix.
         self.arguments: dict[str, Any] = {
@@ -104,7 +110,7 @@ class FactorSlopes:
         tiles, layout = self.tiles, self.tiles.layout
         row_logs, column_logs = rows_and_columns(layout, *self.logs)
         row_grad, column_grad = rows_and_columns(layout, *self.found)
-        block = 64
+        block = 16  # few entries and many tiles: a matrix may be as tall as it likes
         grid = blocks(row_logs.numel(), block) + blocks(column_logs.numel(), block)
         finish_factors[(grid,)](
             self.row_parts,
@@ -120,7 +126,7 @@ class FactorSlopes:
             period=layout.period,
             RANK=tiles.rank,
             ROTATED=layout.period > 1,
-            TILES=32,
+            TILES=128,
             BLOCK=block,
         )
         return self.found

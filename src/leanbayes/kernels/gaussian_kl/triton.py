@@ -27,8 +27,8 @@ from leanbayes.kernels._tiles import (
 from leanbayes.kernels._triton import constexpr, jit, tl
 
 _TILE = (4096, 128)
-# Square, since each tile leaves one part per row and one per column.
-_SLOPE_TILE = (4096, 64)
+# A tile for each warp: several would wait for each other to sum over rows and columns. Small matrices have one tile.
+_SLOPE_TILE = {"elements": 2048, "most_columns": 128, "of_warp": 2048, "single": 4096}
 _BLOCK = 2048
 
 
@@ -212,7 +212,7 @@ def tied_slopes(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run `_tied_slopes`; gradients that are not needed are empty."""
     grad_loc = torch.empty_like(loc) if need_loc else loc.new_empty(0)
-    tiles = tiles_of(layout, log_u.shape[1], *_SLOPE_TILE)
+    tiles = tiles_of(layout, log_u.shape[1], **_SLOPE_TILE)
     slopes = FactorSlopes(tiles, log_u, log_v) if need_std else None
     with on_device(loc):
         _tied_slopes[(tiles.count,)](

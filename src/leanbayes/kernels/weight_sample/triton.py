@@ -35,8 +35,10 @@ from leanbayes.kernels._triton import constexpr, jit, tl
 
 # Elements of a tile and its columns at most: rows of whole cache lines, and several of them for each column's factor.
 _DRAW_TILE = (4096, 128)
-# Square, since each tile leaves one part per row and one per column.
-_SLOPE_TILE = (4096, 64)
+# A tile for each warp: several would wait for each other to sum over rows and columns. Small matrices have one tile.
+_SLOPE_TILE = {"elements": 2048, "most_columns": 128, "of_warp": 2048, "single": 4096}
+# Slopes of draws and divergence take more registers.
+_MEASURED_SLOPE_TILE = {"elements": 1024, "most_columns": 128, "of_warp": 1024, "single": 4096}
 _BLOCK = 1024
 
 
@@ -313,7 +315,7 @@ def tied_slopes(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run `_tied_slopes`; gradients that are not needed are empty, and without a prior `loc` is not looked at."""
     grad_loc = empty_draws(1, grad[0], loc_dtype)[0] if need_loc else grad.new_empty(0)
-    tiles = tiles_of(layout, log_u.shape[1], *_SLOPE_TILE)
+    tiles = tiles_of(layout, log_u.shape[1], **(_SLOPE_TILE if prior is None else _MEASURED_SLOPE_TILE))
     slopes = FactorSlopes(tiles, log_u, log_v) if need_std else None
     with on_device(grad):
         _tied_slopes[(tiles.count,)](
