@@ -391,12 +391,15 @@ def test_a_draw_costs_its_own_memory_and_its_backward_that_of_the_gradients(fami
     forward, drawn = peak_bytes(draw)
     assert forward < 2.05 * size
     grad = torch.randn_like(drawn)
+    # Two columns of each factor in float32: one part for each row of a tile, which has 128 columns, and one for each of
+    # its columns, which has 16 rows.
+    gradients += 2 * 4 * (1 / 128 + 1 / 16) if family == "tied" else 0
     backward, _ = peak_bytes(lambda: torch.autograd.grad(drawn, [loc, *others], grad))
-    assert backward < (gradients + 0.5) * size
+    assert backward < (gradients + 0.1) * size
     value, total = peak_bytes(divergence)
     assert value < 0.05 * size
     backward, _ = peak_bytes(lambda: torch.autograd.grad(total, [loc, *others]))
-    assert backward < (gradients + 0.5) * size
+    assert backward < (gradients + 0.1) * size
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two devices")
