@@ -314,6 +314,15 @@ def test_positive_factors_may_diverge(tmp_path, monkeypatch):
         r1_which.measure(Run("r1-which", "smoke", small.PRESETS["smoke"], (0, 1), tmp_path / "b", progress=False))
 
 
+def test_many_short_epochs_are_not_watched(tmp_path, monkeypatch):
+    watched = {}
+    monkeypatch.setattr(r1, "scores_of", lambda run, t, seed, data, watch: watched.update({t.tile: len(watch)}) or {})
+    one = run(tmp_path, watched=20)
+    for t in (small.training(one.settings), small.per_example(one.settings)):
+        small.scores(one, t, 0, shifted=False)
+    assert watched == {True: 1, False: 0}
+
+
 def test_the_course_of_a_training_is_seen_also_where_another_recipe_trained_the_same(tmp_path):
     one = run(tmp_path, watched=20)
     data = r1.images(one, "cifar10")

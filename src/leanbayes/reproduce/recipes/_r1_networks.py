@@ -312,9 +312,7 @@ def shift_of(
     if run.settings["held_out"]:
         raise ValueError("corrupted images are test images, which held_out keeps apart; leave it at 0 for this result")
     model, _ = train(run, t, seed, data, watch=watch)
-    count = t.essential().components * _judged_draws(run.settings, t)
-    # One pass over all corrupted images is over before a network is compiled.
-    predict = emp.Predictor(run, model, count, capture=count > 1)
+    predict = emp.Predictor(run, model, t.essential().components * _judged_draws(run.settings, t))
     return {
         str(severity): _of_severity(run, t, seed, data, severity, predict) for severity in run.settings["severities"]
     }

@@ -38,9 +38,10 @@ def per_example(settings: Mapping[str, Any], **changes: Any) -> Training:
 
 
 def scores(run: Run, t: Training, seed: int, shifted: bool) -> dict[str, Any]:
-    """How a network predicts clean and, on demand, corrupted images, with its course over the epochs."""
+    """How a network predicts clean and, on demand, corrupted images; of a tiled training, with its course."""
     data = r1.images(run, "cifar10")
-    watch = [r1.Watch(run, t, data, seed)]
+    # No figure shows the others, whose many short epochs take less time than to watch them.
+    watch = [r1.Watch(run, t, data, seed)] if t.tile else []
     found = r1.scores_of(run, t, seed, data, watch)
     return found | ({CORRUPTED: r1.shift_of(run, t, seed, data, watch)} if shifted else {})
 
