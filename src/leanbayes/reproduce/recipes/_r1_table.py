@@ -114,6 +114,7 @@ def _notes(run: Run, found: Found) -> list[str]:
         f"{100 * s['anneal']:g} % of the run; random signs {s['random_sign']:g}, prior std {s['prior_std']:g}",
         f"the factors of BatchEnsemble start around 1 with a spread of {s['batch_spread']:g}; it, dropout, mean-field "
         "and plain networks have decays and learning rates of their own, as in the authors' code",
+        r1.draws_note(s),
     ]
     if s["held_out"]:
         notes.append(f"judged on {s['held_out']} held-out training images, and not on the test images")
