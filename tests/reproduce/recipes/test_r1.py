@@ -417,6 +417,7 @@ def test_the_better_of_the_rank_1_networks_has_more_seeds(tmp_path, monkeypatch)
     nll = {row.name: row.measured for row in outcome.rows if row.metric == "NLL, nats"}
     assert nll["rank-1, Cauchy"] == [0.12, 0.13, 0.14] and nll["rank-1, Gaussian"] == [0.14]
     assert outcome.verdict == "holds" and r1.draws_note(r1.SMOKE) in outcome.notes
+    assert any(note.startswith("KL averaged over components (the authors' code sums it)") for note in outcome.notes)
     assert "1 of each Gaussian component, 4 of each Cauchy one" in r1.draws_note(r1.SHORT)
     # Of 0.1 nats the three close 70 % on average.
     found = found_with(deterministic=0.2, ensemble=0.1) | {"cauchy": found_with(a=0.12, b=0.13, c=0.14).values()}
