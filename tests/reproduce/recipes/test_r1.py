@@ -314,6 +314,18 @@ def test_positive_factors_may_diverge(tmp_path, monkeypatch):
         r1_which.measure(Run("r1-which", "smoke", small.PRESETS["smoke"], (0, 1), tmp_path / "b", progress=False))
 
 
+def test_a_setting_that_is_new_keeps_the_studies_of_single_choices(tmp_path, monkeypatch):
+    done = []
+    monkeypatch.setattr(small, "_piece", lambda run, *about: done.append(about) or {})
+    one = run(tmp_path, "r1-which")
+    before = one.changed()
+    del before.settings["clip"]
+    t = small.training(one.settings)
+    for each in (before, one, one.changed(clip=5.0)):
+        small.measured(each, {"a": t})
+    assert len(done) == 2
+
+
 def test_many_short_epochs_are_not_watched(tmp_path, monkeypatch):
     watched = {}
     monkeypatch.setattr(r1, "scores_of", lambda run, t, seed, data, watch: watched.update({t.tile: len(watch)}) or {})
