@@ -130,6 +130,10 @@ def write_process(run, number):
     return {"process": os.getpid(), "threads": torch.get_num_threads(), "number": number}
 
 
+def read_missing(run, number):
+    raise FileNotFoundError(f"no file {number}")
+
+
 def train_network(run, seed):
     config = TrainConfig(epochs=4, batch_size=16)
     return len(run.trained("net", seed, network, examples(), config)[1])
@@ -201,6 +205,12 @@ class TestUnits:
             make_run(workers=workers).units(write_process, pieces)
         assert capfd.readouterr().err.count("bad failed: ValueError: a number below 0") == 1
         assert [make_run().unit(name, lambda: None)["number"] for name in self.PIECES] == [0, 1, 2]
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_what_others_lack_too_is_told_once(self, workers, make_run, capfd):
+        with pytest.raises(FileNotFoundError, match="no file 0"):
+            make_run(workers=workers).units(read_missing, {f"piece{number}": (number,) for number in range(4)})
+        assert capfd.readouterr().err == ""
 
     def test_processes_end_with_the_one_that_began_them(self):
         script = """

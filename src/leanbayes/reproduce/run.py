@@ -29,7 +29,7 @@ from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.reproduce.leg import Leg, LegOver, PartDone
 from leanbayes.reproduce.pieces import Pieces
 from leanbayes.reproduce.trainings import Stop, check_same, published
-from leanbayes.reproduce.workers import in_processes
+from leanbayes.reproduce.workers import ENDS_ALL, in_processes
 from leanbayes.training import EpochEnd, TrainConfig, fit
 from leanbayes.training.data import Augment
 from leanbayes.training.errors import FolderInUse
@@ -284,7 +284,8 @@ class Run:
     ) -> dict[str, Any]:
         """The results of many pieces of work, each a `unit` of its own; done by several processes where there are.
 
-        A piece that fails is told, and the others go on: they may be hours of work, and nobody may be there.
+        A piece that fails is told, and the others go on: they may be hours of work, and nobody may be there. Where data
+        or packages are missing, or nothing can be written, all end.
 
         Args:
             work: ``work(run, *arguments)`` does one, and returns plain values; a function of a module.
@@ -322,7 +323,7 @@ class Run:
             try:
                 with _naming(name):
                     found[name] = self.unit(name, lambda a=pieces[name]: work(self, *a))
-            except LegOver:
+            except ENDS_ALL:
                 raise
             except Exception as error:
                 errors.append(error)
@@ -450,7 +451,7 @@ def _naming(piece: str) -> Iterator[None]:
     """Says which piece of work an error is of; others go on after it."""
     try:
         yield
-    except LegOver:
+    except ENDS_ALL:
         raise
     except Exception as error:
         print(f"{piece} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)

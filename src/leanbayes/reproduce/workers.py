@@ -18,13 +18,16 @@ from leanbayes.reproduce.leg import LegOver
 
 Piece = TypeVar("Piece")
 
+# The time is over; or data, disk or a package is not there, which other pieces would find, too.
+ENDS_ALL = (LegOver, OSError, ImportError)
+
 
 def in_processes(
     work: Callable[[Piece], object], pieces: Iterable[Piece], workers: int, before_each: Callable[[], None]
 ) -> list[BaseException]:
     """Do every piece, `workers` of them at a time, each in one thread.
 
-    After a piece that fails the others go on; after one whose leg is over no further one is begun.
+    After a piece that fails the others go on; after one that raises what `ENDS_ALL` names no further one is begun.
 
     Args:
         work: Does a piece and keeps what it found by itself; a function of a module, so that processes can import it.
@@ -85,7 +88,7 @@ def _ends_processes_on_interrupt() -> Iterator[None]:
 def _without_finished(running: set[Future[object]], errors: list[BaseException]) -> set[Future[object]]:
     finished, rest = wait(running, return_when=FIRST_COMPLETED)
     for error in filter(None, (future.exception() for future in finished)):
-        if isinstance(error, (LegOver, BrokenProcessPool)):
+        if isinstance(error, (*ENDS_ALL, BrokenProcessPool)):
             raise error
         errors.append(error)
     return set(rest)
