@@ -101,7 +101,7 @@ def test_compare_resumes(tables, tmp_path, capsys):
     assert main([*words, "plain"]) == 0
     first = json.loads(capsys.readouterr().out)
     assert "already holds a comparison; pass --resume" in failure(capsys, *words, "plain")
-    assert main([*words, "plain", "ecmp", "--resume"]) == 0
+    assert main([*words, "plain", "--method", "ecmp", "--resume"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again["methods"][0] == first["methods"][0] and again["methods"][1]["name"] == "ecmp"
 

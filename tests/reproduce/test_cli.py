@@ -96,6 +96,16 @@ def test_a_time_limit_ends_a_leg_with_3(run, only, tmp_path):
     assert (tmp_path / "results/vn-toy.json").exists()
 
 
+def test_a_flag_that_is_given_again_adds_to_what_was_given(run, only):
+    def measure(run):
+        found = run.each_seed_of(lambda run, name, seed: seed, "abc")
+        return Outcome([Row("one", "number", None, found["a"])])
+
+    only(make_recipe(measure=measure))
+    code, out, _ = run("vn-toy", "--seeds", "0", "--seeds", "3", "--only", "a-seed0", "--only", "a-seed3", "b-*")
+    assert code == 0 and "open: c-seed0, c-seed3" in out
+
+
 @pytest.mark.parametrize(
     "words, message",
     [

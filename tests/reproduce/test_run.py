@@ -130,6 +130,10 @@ def write_process(run, number):
     return {"process": os.getpid(), "threads": torch.get_num_threads(), "number": number}
 
 
+def read_missing(run, number):
+    raise FileNotFoundError(f"no file {number}")
+
+
 def train_network(run, seed):
     config = TrainConfig(epochs=4, batch_size=16)
     return len(run.trained("net", seed, network, examples(), config)[1])
@@ -194,10 +198,19 @@ class TestUnits:
         # Each leg has done one of the four epochs.
         assert make_run(workers=2, limit_s=1e-9).each_seed(train_network) == [4]
 
-    def test_an_error_comes_through_and_loses_nothing(self, make_run):
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_others_go_on_after_an_error_which_comes_through(self, workers, make_run, capfd):
+        pieces = {"bad": (-1,), **self.PIECES}
         with pytest.raises(ValueError, match="a number below 0"):
-            make_run(workers=2).units(write_process, {"piece0": (0,), "bad": (-1,)})
-        assert make_run().unit("piece0", lambda: None)["number"] == 0
+            make_run(workers=workers).units(write_process, pieces)
+        assert capfd.readouterr().err.count("bad failed: ValueError: a number below 0") == 1
+        assert [make_run().unit(name, lambda: None)["number"] for name in self.PIECES] == [0, 1, 2]
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_what_others_lack_too_is_told_once(self, workers, make_run, capfd):
+        with pytest.raises(FileNotFoundError, match="no file 0"):
+            make_run(workers=workers).units(read_missing, {f"piece{number}": (number,) for number in range(4)})
+        assert capfd.readouterr().err == ""
 
     def test_processes_end_with_the_one_that_began_them(self):
         script = """

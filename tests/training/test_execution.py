@@ -1,8 +1,12 @@
 """What "auto" comes to, by device and size of the work."""
 
+import math
+
+import pytest
 import torch
 from torch import nn
 
+import leanbayes as lb
 from leanbayes.training import TrainConfig, fit
 from leanbayes.training.execution import Tf32Products, choose_execution
 from leanbayes.training.graphs import settings_of
@@ -24,6 +28,26 @@ def test_a_gpu_records_and_compiles_what_is_long():
     assert choose(epochs=999).record and not choose(epochs=999).compile and choose(epochs=1000).compile
     assert choose().precision == "tf32" and not choose().must
     assert not choose(examples=None, epochs=10_000).compile
+
+
+@pytest.mark.parametrize(
+    ("method", "rows"),
+    [
+        (lb.Rank1(4), 4),
+        (lb.EMP(5), 1),
+        (lb.DeepEnsemble(3), 1),
+        (lb.DeepEnsemble(3, of=lb.Rank1(2)), 2),
+    ],
+)
+def test_rows_of_all_components_count(method, rows):
+    model = lb.bayesianize(nn.Sequential(nn.Linear(100, 100), nn.LayerNorm(100), nn.Linear(100, 2)), method)
+    elbo = lb.ELBO(model, 50_000)
+    parameters = sum(parameter.numel() for parameter in elbo.parameters() if parameter.requires_grad)
+    enough = math.ceil(5e13 / 50_000 / parameters)
+    for tile, samples, times in ((True, 1, rows), (False, 1, 1), (True, 3, 3 * rows)):
+        for epochs, worth in ((enough // times + 1, True), (enough // times - 1, False)):
+            config = TrainConfig(epochs=epochs, tile=tile, samples=samples)
+            assert choose_execution(config, GPU, 1, elbo, 50_000).compile is worth
 
 
 def test_what_is_said_by_name_is_done():

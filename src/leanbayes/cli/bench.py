@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--methods",
         nargs="+",
+        action=shared.Several,
         metavar="NAME",
         help="methods, such as rank1 or mean-field/weight, with the estimator after a slash (default: all)",
     )
@@ -44,14 +45,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--samples",
         type=shared.count,
         nargs="+",
+        action=shared.Several,
         metavar="N",
         help="samples of a prediction (default: 20; on a GPU also 100)",
     )
     parser.add_argument("--repeats", type=shared.count, help="rounds to take medians of (default: 5, or 20 on a GPU)")
-    parser.add_argument("--modes", nargs="+", choices=("eager", "captured"), help="default: eager, or both on a GPU")
+    parser.add_argument(
+        "--modes",
+        nargs="+",
+        action=shared.Several,
+        choices=("eager", "captured"),
+        help="default: eager, or both on a GPU",
+    )
     parser.add_argument(
         "--parts",
         nargs="+",
+        action=shared.Several,
         choices=("step", "predict", "memory", "profile", "start", "scaling"),
         help="default: step and predict; on a GPU also memory",
     )

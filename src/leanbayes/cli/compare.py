@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
         nargs="+",
+        action=shared.Several,
         type=shared.methods,
         default=["all"],
         metavar="METHOD",
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         type=shared.seed,
         nargs="+",
+        action=shared.Several,
         default=[0],
         help="seeds; one network is trained per method and seed (default: 0)",
     )

@@ -30,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="short",
         help="smoke: seconds; short: about ten minutes on a GPU; paper: the published schedule (default: short)",
     )
-    parser.add_argument("--seeds", type=shared.seed, nargs="+", help="seeds to use instead of the preset's")
+    parser.add_argument(
+        "--seeds", type=shared.seed, nargs="+", action=shared.Several, help="seeds to use instead of the preset's"
+    )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute")
     parser.add_argument("--data", metavar="FOLDER", help="folder of data sets (default: LEANBAYES_DATA or the cache)")
     parser.add_argument("--download", action="store_true", help="download missing public data sets")
@@ -62,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only",
         nargs="+",
+        action=shared.Several,
         default=[],
         metavar="PIECE",
         help="do only these pieces of work, such as '*normal-seed0'; the result appears once all are done",

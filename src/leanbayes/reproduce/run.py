@@ -9,7 +9,8 @@ import fnmatch
 import json
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.reproduce.leg import Leg, LegOver, PartDone
 from leanbayes.reproduce.pieces import Pieces
 from leanbayes.reproduce.trainings import Stop, check_same, published
-from leanbayes.reproduce.workers import in_processes
+from leanbayes.reproduce.workers import ENDS_ALL, in_processes
 from leanbayes.training import EpochEnd, TrainConfig, fit
 from leanbayes.training.data import Augment
 from leanbayes.training.errors import FolderInUse
@@ -283,6 +284,9 @@ class Run:
     ) -> dict[str, Any]:
         """The results of many pieces of work, each a `unit` of its own; done by several processes where there are.
 
+        A piece that fails is told, and the others go on: they may be hours of work, and nobody may be there. Where data
+        or packages are missing, or nothing can be written, all end.
+
         Args:
             work: ``work(run, *arguments)`` does one, and returns plain values; a function of a module.
             pieces: The arguments by the name of the piece.
@@ -293,6 +297,7 @@ class Run:
 
         Raises:
             PartDone: If some of them are open, and those that the run is to do are done.
+            Exception: That of the first piece that failed, once the others are done.
         """
         open_ones = [name for name in pieces if not self.wants(name) and not self._known_done(name)]
         self._matched.update(name for name in pieces if self.wants(name))
@@ -310,9 +315,20 @@ class Run:
                 if name not in alone and not self._done(name)
             ]
             self._computed.update(piece.name for piece in todo)
-            in_processes(_do_piece, todo, self.workers, self._before_piece)
-        order = sorted(pieces, key=lambda name: name in alone)
-        found = {name: self.unit(name, lambda a=pieces[name]: work(self, *a)) for name in order}
+            if errors := in_processes(_do_piece, todo, self.workers, self._before_piece):
+                raise errors[0]
+        found: dict[str, Any] = {}
+        errors: list[BaseException] = []
+        for name in sorted(pieces, key=lambda name: name in alone):
+            try:
+                with _naming(name):
+                    found[name] = self.unit(name, lambda a=pieces[name]: work(self, *a))
+            except ENDS_ALL:
+                raise
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
         return {name: found[name] for name in pieces}
 
     def _before_piece(self) -> None:
@@ -426,7 +442,20 @@ class _Piece:
 def _do_piece(piece: _Piece) -> None:
     piece.run.leg.worked = False  # this process does something before the leg ends, as any does
     piece.run.progress = False  # bars of several processes would write over each other
-    piece.run.unit(piece.name, lambda: piece.work(piece.run, *piece.arguments))
+    with _naming(piece.name):
+        piece.run.unit(piece.name, lambda: piece.work(piece.run, *piece.arguments))
+
+
+@contextmanager
+def _naming(piece: str) -> Iterator[None]:
+    """Says which piece of work an error is of; others go on after it."""
+    try:
+        yield
+    except ENDS_ALL:
+        raise
+    except Exception as error:
+        print(f"{piece} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        raise
 
 
 def _all_settings(name: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -8,25 +8,37 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
 
+from leanbayes.reproduce.leg import LegOver
+
 Piece = TypeVar("Piece")
+
+# The time is over; or data, disk or a package is not there, which other pieces would find, too.
+ENDS_ALL = (LegOver, OSError, ImportError)
 
 
 def in_processes(
     work: Callable[[Piece], object], pieces: Iterable[Piece], workers: int, before_each: Callable[[], None]
-) -> None:
+) -> list[BaseException]:
     """Do every piece, `workers` of them at a time, each in one thread.
+
+    After a piece that fails the others go on; after one that raises what `ENDS_ALL` names no further one is begun.
 
     Args:
         work: Does a piece and keeps what it found by itself; a function of a module, so that processes can import it.
         pieces: What it takes.
         workers: Number of processes.
         before_each: Called before a piece is begun; where it raises, no further piece is, and those under way end.
+
+    Returns:
+        What the pieces that failed have raised, in the order of time.
     """
+    errors: list[BaseException] = []
     # Not by a fork, which would copy the locks of torch's threads in whatever state they are.
     context = multiprocessing.get_context("spawn")
     # Ctrl-C may come within the pool and while it waits for the pieces under way, too.
@@ -41,9 +53,10 @@ def in_processes(
             with _interrupts_ignored():
                 running.add(pool.submit(work, piece))
             if len(running) == workers:
-                running = _without_finished(running)
+                running = _without_finished(running, errors)
         while running:
-            running = _without_finished(running)
+            running = _without_finished(running, errors)
+    return errors
 
 
 @contextmanager
@@ -72,10 +85,12 @@ def _ends_processes_on_interrupt() -> Iterator[None]:
         raise
 
 
-def _without_finished(running: set[Future[object]]) -> set[Future[object]]:
+def _without_finished(running: set[Future[object]], errors: list[BaseException]) -> set[Future[object]]:
     finished, rest = wait(running, return_when=FIRST_COMPLETED)
-    for future in finished:
-        future.result()
+    for error in filter(None, (future.exception() for future in finished)):
+        if isinstance(error, (*ENDS_ALL, BrokenProcessPool)):
+            raise error
+        errors.append(error)
     return set(rest)
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import nn
 
+from leanbayes._components import mixture_parts
+from leanbayes._owners import instances
+from leanbayes.nn.ensemble import Ensemble
 from leanbayes.training.config import TrainConfig
 
-# Compiling takes about a minute. It has paid for itself after this many examples times trainable parameters: on an
-# H200, after some 90 epochs of a ResNet-18 on 50,000 images.
+# Compiling takes about a minute. It has paid for itself after this many rows times trainable parameters: on an H200,
+# after some 90 epochs of a ResNet-18 on 50,000 images.
 _WORTH_COMPILING = 5e13
 
 
@@ -57,7 +61,7 @@ def choose_execution(
     compile = config.compile
     if compile == "auto":
         parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        work = config.epochs * (examples or 0) * parameters
+        work = config.epochs * (examples or 0) * _rows(config, model) * parameters
         compile = on_gpu and world == 1 and work >= _WORTH_COMPILING
     recordable = on_gpu and world == 1 and config.accumulate == 1
     return Execution(
@@ -66,6 +70,16 @@ def choose_execution(
         record=bool(config.cuda_graph) and recordable,
         must=config.compile not in ("auto", False) or config.cuda_graph is True,
     )
+
+
+def _rows(config: TrainConfig, model: nn.Module) -> int:
+    """Rows that an example becomes in a pass; those of an ensemble's members each meet parameters of their own."""
+    members = {id(one.group.identity) for one in instances(model, Ensemble)}
+    points = [
+        prod(group.components for group in part.groups if id(group.identity) not in members)
+        for part in mixture_parts(model)
+    ]
+    return config.samples * max(points, default=1) if config.tile else config.samples
 
 
 class Tf32Products:

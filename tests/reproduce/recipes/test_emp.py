@@ -45,6 +45,17 @@ def test_all_networks_predict_as_they_should(name, tmp_path):
     assert name == "vanilla" or (outputs[0] - outputs[1]).abs().max() > 0
 
 
+@pytest.mark.parametrize("name", emp.NAMES)
+def test_only_what_draws_is_compiled_to_predict(name, tmp_path, monkeypatch):
+    captured = []
+    monkeypatch.setattr(lb, "capture", captured.append)
+    model = emp.build(name, emp.PRESETS["smoke"], 100)
+    monkeypatch.setattr(emp.Predictor, "is_fast", lambda *_: True)
+    for samples in (1, 4):
+        emp.Predictor(run(tmp_path), model, samples)
+    assert captured == ([] if name == "vanilla" else [model])
+
+
 @pytest.mark.parametrize("name", ["emp", "ecmp-norms"])
 def test_steps_are_timed_beside_the_plain_network(name, tmp_path):
     found = emp.step_time(run(tmp_path), name)

@@ -9,6 +9,7 @@ import torch
 import leanbayes as lb
 from leanbayes.analysis import fit_temperature
 from leanbayes.data import generate, tiny_imagenet
+from leanbayes.reproduce import PartDone
 from leanbayes.reproduce.recipe import recipes
 from leanbayes.reproduce.recipes import _emp_finetune as tune
 from leanbayes.reproduce.recipes import _emp_networks as emp
@@ -91,6 +92,21 @@ def test_the_most_likely_of_the_accurate_ways_is_chosen():
     tried = [plain, scores(wrong, 0.1), scores(same, 0.3), scores(better, 0.4)]
     assert emp_finetune.choose(ways, tried) == ways[1]
     assert emp_finetune.choose(ways[:1], [plain, scores(wrong, 0.1)]) == ways[0]
+
+
+def test_any_network_can_be_asked_for_alone(tmp_path, monkeypatch):
+    done = []
+    monkeypatch.setattr(tune, "choice_scores", lambda run, way, seed: scores([1], 1.0))
+    monkeypatch.setattr(emp_finetune, "_SCORES", {"single": lambda run, way, seed: done.append((way.copies, seed))})
+    run = make_run(tmp_path)
+    run.seeds = (0, 1)
+    run.only = ("choice-*",)
+    with pytest.raises(PartDone):
+        emp_finetune.measure(run)
+    run.only = ("test-single-*-seed1",)
+    with pytest.raises(PartDone) as part:
+        emp_finetune.measure(run)
+    assert done == [(1, 1)] and len(part.value.open) == 11
 
 
 def test_temperature_and_corruptions(one):

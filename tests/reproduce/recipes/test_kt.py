@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import leanbayes as lb
-from leanbayes.reproduce import execute
+from leanbayes.reproduce import PartDone, execute
 from leanbayes.reproduce.recipe import recipes
-from leanbayes.reproduce.recipes import _kt_mlp, kt_convergence, kt_matrix_normal
+from leanbayes.reproduce.recipes import _kt_mlp, kt_convergence, kt_matrix_normal, kt_steptime
+from leanbayes.reproduce.run import Run
 
 
 @pytest.mark.parametrize("id", ["kt-params", "kt-matrix-normal"])
@@ -72,3 +73,11 @@ def test_all_standard_deviations_of_the_second_layer_are_watched():
 def test_steps_to_a_value_are_interpolated(goal, expected):
     one = {"steps": [10, 20, 30], "elbo": [8.0, 4.0, 2.0]}
     assert kt_convergence._steps_to(one, goal) == expected
+
+
+def test_either_network_can_be_timed_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(kt_steptime, "_figures", lambda run, kind, place: {"seconds": {}, "bytes": {}})
+    run = Run("kt-steptime", "smoke", {}, (0,), tmp_path, only=["wide-*"], progress=False)
+    with pytest.raises(PartDone) as part:
+        kt_steptime.measure(run.changed(wide=[8, 8], rounds=1))
+    assert part.value.open == ["printed-cpu"] and "wide-cpu" in str(list(tmp_path.rglob("*.json")))

@@ -314,6 +314,27 @@ def test_positive_factors_may_diverge(tmp_path, monkeypatch):
         r1_which.measure(Run("r1-which", "smoke", small.PRESETS["smoke"], (0, 1), tmp_path / "b", progress=False))
 
 
+def test_a_setting_that_is_new_keeps_the_studies_of_single_choices(tmp_path, monkeypatch):
+    done = []
+    monkeypatch.setattr(small, "_piece", lambda run, *about: done.append(about) or {})
+    one = run(tmp_path, "r1-which")
+    before = one.changed()
+    del before.settings["clip"]
+    t = small.training(one.settings)
+    for each in (before, one, one.changed(clip=5.0)):
+        small.measured(each, {"a": t})
+    assert len(done) == 2
+
+
+def test_many_short_epochs_are_not_watched(tmp_path, monkeypatch):
+    watched = {}
+    monkeypatch.setattr(r1, "scores_of", lambda run, t, seed, data, watch: watched.update({t.tile: len(watch)}) or {})
+    one = run(tmp_path, watched=20)
+    for t in (small.training(one.settings), small.per_example(one.settings)):
+        small.scores(one, t, 0, shifted=False)
+    assert watched == {True: 1, False: 0}
+
+
 def test_the_course_of_a_training_is_seen_also_where_another_recipe_trained_the_same(tmp_path):
     one = run(tmp_path, watched=20)
     data = r1.images(one, "cifar10")
@@ -407,7 +428,9 @@ def test_the_better_of_the_rank_1_networks_has_more_seeds(tmp_path, monkeypatch)
     outcome = r1_cifar10.measure(run(tmp_path, networks=tuple(values), winner_seeds=(0, 1, 2)))
     nll = {row.name: row.measured for row in outcome.rows if row.metric == "NLL, nats"}
     assert nll["rank-1, Cauchy"] == [0.12, 0.13, 0.14] and nll["rank-1, Gaussian"] == [0.14]
-    assert outcome.verdict == "holds"
+    assert outcome.verdict == "holds" and r1.draws_note(r1.SMOKE) in outcome.notes
+    assert any(note.startswith("KL averaged over components (the authors' code sums it)") for note in outcome.notes)
+    assert "1 of each Gaussian component, 4 of each Cauchy one" in r1.draws_note(r1.SHORT)
     # Of 0.1 nats the three close 70 % on average.
     found = found_with(deterministic=0.2, ensemble=0.1) | {"cauchy": found_with(a=0.12, b=0.13, c=0.14).values()}
     found["cauchy"] = [one for ones in found["cauchy"] for one in ones]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import leanbayes as lb
+from leanbayes._components import draws_noise, mixture_parts
 from leanbayes._sampling import SeededRandom
 from leanbayes.bench.contenders import Contender
 from leanbayes.bench.setup import DATASET_SIZE
@@ -269,16 +270,22 @@ class Predictor:
         run: Says whether to be fast.
         model: The network.
         samples: Draws for each image; one of what draws nothing.
-        capture: Whether to compile the network where the run is fast; not worth it for a single use.
+        capture: Whether to compile the network where the run is fast; not worth it for a single use, nor for what draws
+            nothing, whose one sample of all images is there before it is compiled.
     """
 
     batch = 250
 
     def __init__(self, run: Run, model: nn.Module, samples: int, *, capture: bool = True) -> None:
         self.device = next(model.parameters()).device
-        self.fast = run.settings["fast"] and self.device.type == "cuda"
-        self.model = lb.capture(model) if self.fast and capture else model
+        self.fast = self.is_fast(run)
+        several = samples > 1 and (draws_noise(model) or bool(mixture_parts(model)))
+        self.model = lb.capture(model) if self.fast and capture and several else model
         self.samples = samples
+
+    def is_fast(self, run: Run) -> bool:
+        """Whether predictions run by the fast kernels of a GPU."""
+        return run.settings["fast"] and self.device.type == "cuda"
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:

@@ -223,6 +223,15 @@ def _judged_draws(settings: Mapping[str, Any], t: Training) -> int:
     return draws[-1] if t.family in HEAVY else draws[0]
 
 
+def draws_note(settings: Mapping[str, Any]) -> str:
+    """By how many draws networks are compared."""
+    counts = settings["draws"]
+    return (
+        f"draws that networks are compared by: {counts[0]} of each Gaussian component, {counts[-1]} of each Cauchy one "
+        f"(published: 1 and 4), {settings['other_draws']} of dropout and mean-field networks (published: no number)"
+    )
+
+
 def _by_draws(outputs: Tensor, y: Tensor, components: int, draws: Sequence[int], judged: int) -> dict[str, Any]:
     """Scores by the number of draws for each component, and what components have in common."""
     found: dict[str, Any] = {"judged": str(judged), "draws": {}}
@@ -312,9 +321,7 @@ def shift_of(
     if run.settings["held_out"]:
         raise ValueError("corrupted images are test images, which held_out keeps apart; leave it at 0 for this result")
     model, _ = train(run, t, seed, data, watch=watch)
-    count = t.essential().components * _judged_draws(run.settings, t)
-    # One pass over all corrupted images is over before a network is compiled.
-    predict = emp.Predictor(run, model, count, capture=count > 1)
+    predict = emp.Predictor(run, model, t.essential().components * _judged_draws(run.settings, t))
     return {
         str(severity): _of_severity(run, t, seed, data, severity, predict) for severity in run.settings["severities"]
     }

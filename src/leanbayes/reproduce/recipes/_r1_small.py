@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from leanbayes.bench.contenders import Contender
+from leanbayes.compare.checkpoint import as_json
 from leanbayes.reproduce.recipes import _r1_networks as r1
 from leanbayes.reproduce.recipes import _steptime as steptime
 from leanbayes.reproduce.recipes._r1_training import Training, build, method, of_settings
@@ -38,9 +39,10 @@ def per_example(settings: Mapping[str, Any], **changes: Any) -> Training:
 
 
 def scores(run: Run, t: Training, seed: int, shifted: bool) -> dict[str, Any]:
-    """How a network predicts clean and, on demand, corrupted images, with its course over the epochs."""
+    """How a network predicts clean and, on demand, corrupted images; of a tiled training, with its course."""
     data = r1.images(run, "cifar10")
-    watch = [r1.Watch(run, t, data, seed)]
+    # No figure shows the others, whose many short epochs take less time than to watch them.
+    watch = [r1.Watch(run, t, data, seed)] if t.tile else []
     found = r1.scores_of(run, t, seed, data, watch)
     return found | ({CORRUPTED: r1.shift_of(run, t, seed, data, watch)} if shifted else {})
 
@@ -69,12 +71,17 @@ def measured(
         for seed in run.seeds
     }
     time = {} if timed is None else {TIME: (timed, None, False, False)}
-    done = run.units(_piece, todo | time, alone=time)
+    done = run.decided_by(_deciding).units(_piece, todo | time, alone=time)
     found = {name: [done[f"{each}-seed{seed}"] for seed in run.seeds] for name, each in names.items()}
     for name, one in [(name, one) for name, ones in found.items() for one in ones if "failed" in one]:
         run.note(f"{name}: {one['failed']}")
         found.pop(name, None)
     return found | {name: [done[name]] for name in time}
+
+
+def _deciding(piece: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings; those that a former version did not have leave everything as it was."""
+    return as_json(r1.COMMON) | dict(settings)
 
 
 def _piece(run: Run, t: Training, seed: int | None, shifted: bool, fragile: bool) -> dict[str, Any]:

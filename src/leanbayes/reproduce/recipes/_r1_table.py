@@ -16,6 +16,7 @@ Published = Mapping[str, tuple[float, float, float]]
 
 _BASELINES = ("deterministic", "batchensemble", "dropout", "mfvi")
 _RANK1 = ("normal", "cauchy")
+_KL = {"mean": "averaged over components (the authors' code sums it)", "sum": "summed over components"}
 
 
 def measure(run: Run, place: str, published: Published, closed: float) -> Outcome:
@@ -110,10 +111,12 @@ def _notes(run: Run, found: Found) -> list[str]:
     s = run.settings
     notes = [
         f"WRN-{s['depth']}-{s['width']}, {s['epochs']} epochs of batches of {s['batch_size']} (published: 250 of 128), "
-        f"tiled over {s['components']} components; SGD at {s['lr']:g}, {s['schedule']} learning rate, KL annealed over "
-        f"{100 * s['anneal']:g} % of the run; random signs {s['random_sign']:g}, prior std {s['prior_std']:g}",
+        f"tiled over {s['components']} components; SGD at {s['lr']:g}, {s['schedule']} learning rate",
+        f"KL {_KL[s['kl']]}, annealed over {100 * s['anneal']:g} % of the run; random signs {s['random_sign']:g}, "
+        f"prior std {s['prior_std']:g}",
         f"the factors of BatchEnsemble start around 1 with a spread of {s['batch_spread']:g}; it, dropout, mean-field "
         "and plain networks have decays and learning rates of their own, as in the authors' code",
+        r1.draws_note(s),
     ]
     if s["held_out"]:
         notes.append(f"judged on {s['held_out']} held-out training images, and not on the test images")

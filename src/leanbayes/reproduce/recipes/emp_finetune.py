@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -27,6 +27,14 @@ SHOWN = {
     "patches tuned, temperature": ("tuned", "scaled", "#1098ad"),
     "patched from scratch": ("scratch", "own", "#2b8a3e"),
 }
+_SCORES: dict[str, Callable[..., dict[str, Any]]] = {
+    "trained": tune.trained_scores,
+    "patched": tune.patched_scores,
+    "known": tune.tuned_scores,
+    "single": tune.tuned_scores,
+    "tuned": tune.tuned_scores,
+    "scratch": tune.scratch_scores,
+}
 _METRICS = {"top1": "top-1, %", "ece": "ECE, %", "nll": "NLL, nats"}
 _SHARE = "time, % of that of training"
 # Of the trained network's calibration error, and of its training time.
@@ -39,7 +47,7 @@ def measure(run: Run) -> Outcome:
     """Choose on held-out training images how to tune, and compare what was chosen on the test images."""
     tune.images(run)
     ways = tune.grid(run.settings)
-    tried = {seed: _try(run, ways, seed) for seed in run.seeds}
+    tried = _try(run, ways)
     chosen = {seed: choose(ways, ones) for seed, ones in tried.items()}
     found = _on_test_images(run, chosen)
     severities = [str(severity) for severity in run.settings["severities"]]
@@ -57,10 +65,11 @@ def measure(run: Run) -> Outcome:
     return Outcome(rows, _checks(before, after, share), figure, _notes(run, list(chosen.values()), before))
 
 
-def _try(run: Run, ways: Sequence[tune.Tuning], seed: int) -> list[dict[str, Any]]:
-    """Scores on held-out images: of the network as trained, then of every way to tune it."""
-    pieces = {f"choice-{way or 'plain'}-seed{seed}": (way, seed) for way in (None, *ways)}
-    return list(run.units(tune.choice_scores, pieces).values())
+def _try(run: Run, ways: Sequence[tune.Tuning]) -> dict[int, list[dict[str, Any]]]:
+    """For each seed, scores on held-out images: of the network as trained, then of every way to tune it."""
+    names = {seed: {f"choice-{way or 'plain'}-seed{seed}": way for way in (None, *ways)} for seed in run.seeds}
+    done = run.units(tune.choice_scores, {name: (way, seed) for seed, of in names.items() for name, way in of.items()})
+    return {seed: [done[name] for name in of] for seed, of in names.items()}
 
 
 def choose(ways: Sequence[tune.Tuning], scores: Sequence[Mapping[str, Any]]) -> tune.Tuning:
@@ -78,20 +87,27 @@ def choose(ways: Sequence[tune.Tuning], scores: Sequence[Mapping[str, Any]]) -> 
 
 def _on_test_images(run: Run, chosen: Mapping[int, tune.Tuning]) -> dict[str, list[dict[str, Any]]]:
     """Scores on the test images of every network, for each seed."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    pieces: dict[str, tuple[Any, ...]] = {}
     for seed, way in chosen.items():
         single, known = replace(way, copies=1), replace(way, known=True)
-        for name, work, *about in (
-            ("trained", tune.trained_scores),
-            ("patched", tune.patched_scores, way),
-            ("known", tune.tuned_scores, known),
-            ("single", tune.tuned_scores, single),
-            ("tuned", tune.tuned_scores, way),
-            ("scratch", tune.scratch_scores, way.method),
+        for name, *about in (
+            ("trained",),
+            ("patched", way),
+            ("known", known),
+            ("single", single),
+            ("tuned", way),
+            ("scratch", way.method),
         ):
-            unit = "-".join(["test", name, *map(str, about), f"seed{seed}"])
-            found.setdefault(name, []).extend(run.units(work, {unit: (*about, seed)}).values())
+            pieces["-".join(["test", name, *map(str, about), f"seed{seed}"])] = (name, *about, seed)
+    done = run.units(_tested, pieces)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for piece, (name, *_) in pieces.items():
+        found.setdefault(name, []).append(done[piece])
     return found
+
+
+def _tested(run: Run, name: str, *about: Any) -> dict[str, Any]:
+    return _SCORES[name](run, *about)
 
 
 def _means(one: Mapping[str, Any], kind: str, severities: Sequence[str]) -> dict[str, float]:

@@ -33,10 +33,9 @@ def measure(run: Run) -> Outcome:
     s = run.settings
     names = {"printed": "784-128-10", "wide": "-".join(str(width) for width in s["wide"])}
     places = {f"{names[kind]}{where}": (kind, device) for device, where in _devices(run).items() for kind in names}
-    found = {
-        network: run.unit(f"{kind}-{device}", lambda kind=kind, device=device: _figures(run, kind, device))
-        for network, (kind, device) in places.items()
-    }
+    pieces = {f"{kind}-{device}": (kind, device) for kind, device in places.values()}
+    done = run.units(_figures, pieces, alone=pieces)
+    found = dict(zip(places, done.values()))
     rows: list[Row] = []
     checks = []
     for network, (kind, _) in places.items():

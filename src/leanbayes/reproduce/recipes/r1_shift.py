@@ -72,7 +72,7 @@ def measure(run: Run) -> Outcome:
                     gain = [r1.over_corruptions(a, "nll")[0] - r1.over_corruptions(b, "nll")[0] for a, b in pairs]
                     text = f"{_PLACES[place]}, {r1.TITLES[name]}: NLL less that of {r1.TITLES[other]}"
                     checks.append(at_most(text, gain, 0.0))
-    return Outcome(rows, checks, figure, [_NOTE])
+    return Outcome(rows, checks, figure, [_NOTE, r1.draws_note(s)])
 
 
 def _curves(one: Mapping[str, Any], severities: Any) -> dict[str, Any]:
