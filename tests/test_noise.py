@@ -120,3 +120,13 @@ def test_compiled_code_draws_small_choices_together():
     assert_probability_close((flat == 4).double(), 0.2)
     for one, other in zip(drawn[2:], drawn[3:]):
         assert_probability_close((one[:, :4000].flatten() == other[:, :4000].flatten()).double(), 0.2)
+
+
+def test_keys_of_compiled_code_lie_as_kernels_take_them():
+    def draw(x):
+        with one_pass(Sampling(n=3), 3):
+            return [noise.keys(3, x, Sampling(n=3)) for _ in range(2)]
+
+    drawn = torch.compile(draw, backend="aot_eager", fullgraph=True)(LIKE)
+    assert all(keys.is_contiguous() for keys in drawn)
+    assert torch.cat(drawn).unique().numel() == 6

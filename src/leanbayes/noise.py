@@ -138,7 +138,8 @@ def _next_of_many(what: str, n: int, draw: Callable[[int], Tensor]) -> Tensor:
         return draw(1).squeeze(1)
     place = f"{what} of {n}"
     if place not in frame.kept or frame.kept[place][1] == _AT_ONCE:
-        frame.kept[place] = (draw(_AT_ONCE).unbind(1), 0)
+        # The draws of one turn follow each other in memory, as kernels take them.
+        frame.kept[place] = (draw(_AT_ONCE).t().contiguous().unbind(0), 0)
     block, used = frame.kept[place]
     frame.kept[place] = (block, used + 1)
     return block[used]

@@ -83,6 +83,15 @@ def test_free_draws_and_their_gradients(layout, n):
 
 
 @in_interpreter
+def test_keys_may_lie_apart_in_memory():
+    loc, raw = torch.randn(9, 8), torch.randn(9, 8)
+    log_u, log_v = factors(loc, 0, 2)
+    keys = keys_of(12, "cpu").view(3, 4)[:, 1]
+    assert tied_draws(loc, log_u, log_v, keys).equal(tied_draws(loc, log_u, log_v, keys.clone()))
+    assert free_draws(loc, raw, keys).equal(free_draws(loc, raw, keys.clone()))
+
+
+@in_interpreter
 def test_small_deviations_are_accurate():
     check_small_deviations_are_accurate("cpu")
 

@@ -60,7 +60,7 @@ def tied_draws(
     """
     if not fused(loc):
         return tied_draws_reference(loc, log_u, log_v, keys, out_axis=out_axis, with_loc=with_loc, dtype=dtype)
-    return _draw_tied(loc, log_u.contiguous(), log_v.contiguous(), keys, out_axis, with_loc, dtype)
+    return _draw_tied(loc, log_u.contiguous(), log_v.contiguous(), keys.contiguous(), out_axis, with_loc, dtype)
 
 
 def free_draws(
@@ -80,7 +80,7 @@ def free_draws(
     """
     if not fused(loc):
         return free_draws_reference(loc, raw_std, keys, with_loc=with_loc, dtype=dtype)
-    return _draw_free(loc, raw_std, keys, with_loc, dtype)
+    return _draw_free(loc, raw_std, keys.contiguous(), with_loc, dtype)
 
 
 @custom_op("leanbayes::tied_draws", mutates_args=())
