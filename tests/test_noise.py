@@ -125,8 +125,9 @@ def test_compiled_code_draws_small_choices_together():
 def test_keys_of_compiled_code_lie_as_kernels_take_them():
     def draw(x):
         with one_pass(Sampling(n=3), 3):
-            return [noise.keys(3, x, Sampling(n=3)) for _ in range(2)]
+            return [noise.keys(3, like, Sampling(n=3)) for like in (x, x, x.to("meta"))]
 
-    drawn = torch.compile(draw, backend="aot_eager", fullgraph=True)(LIKE)
-    assert all(keys.is_contiguous() for keys in drawn)
-    assert torch.cat(drawn).unique().numel() == 6
+    first, second, elsewhere = torch.compile(draw, backend="aot_eager", fullgraph=True)(LIKE)
+    assert first.is_contiguous() and second.is_contiguous()
+    assert torch.cat([first, second]).unique().numel() == 6
+    assert elsewhere.device.type == "meta"

@@ -118,7 +118,7 @@ def keys(n: int, like: Tensor, spec: Sampling) -> Tensor:
     """Seeds ``[n]`` of n samples for kernels that make their noise themselves, whole numbers from 0 on the device."""
     if spec.streams is not None:
         return _draw_keys(n, like, spec)
-    return _next_of_many("keys", n, lambda many: _draw_keys(n * many, like, spec).view(n, many))
+    return _next_of_many(f"keys on {like.device}", n, lambda many: _draw_keys(n * many, like, spec).view(n, many))
 
 
 def _next_of_many(what: str, n: int, draw: Callable[[int], Tensor]) -> Tensor:
