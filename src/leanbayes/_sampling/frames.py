@@ -27,7 +27,7 @@ class Frame:
         of_layer: Whether it is that of one layer that is called on its own.
         runner: The Python frame that runs the pass, by which a pass is known to be over that Ctrl-C has cut short.
         root: The model that runs, whose weights can be drawn together; None where it is not known.
-        grad: Whether the pass began with gradients, which parts of it may do without.
+        grad: Whether the pass or context began with gradients, which parts of it may do without.
         joined: Posteriors that were put side by side during this pass, None in a context that outlasts it.
     """
 
@@ -40,7 +40,7 @@ class Frame:
         self.held = self.lasting = held
         self.of_layer = of_layer
         self.runner: FrameType | None = None
-        self.grad = not held and torch.is_grad_enabled()
+        self.grad = torch.is_grad_enabled()
         self.joined: dict[Any, Any] | None = None if held else {}
 
     def within(self, rows: int | None) -> Frame:
