@@ -52,6 +52,10 @@ class Frame:
         inner.lasting = self.lasting
         return inner
 
+    def wants_gradients(self) -> bool:
+        """Whether a part that runs without gradients is to draw with them, for later parts."""
+        return self.grad and not torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+
     def copy(self) -> Frame:
         """A frame with the same entries whose later changes do not show here."""
         frame = Frame(self.rows, held=self.held, of_layer=self.of_layer)

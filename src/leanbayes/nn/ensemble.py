@@ -224,7 +224,7 @@ class Ensemble(Stacked):
     def _replica(self, member: int | Tensor, spec: Sampling, frame: Frame) -> nn.Module:
         """A member on its own that no other thread sees, the same during one pass."""
         # A part that runs without gradients may be the first to need what a later one learns from.
-        grad = frame.grad or torch.is_grad_enabled()
+        grad = frame.wants_gradients() or torch.is_grad_enabled()
         key = (id(self.group.identity), "replica", spec.whole_gradients, grad)
         if key not in frame.kept:
             with torch.set_grad_enabled(grad):
