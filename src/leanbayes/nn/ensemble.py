@@ -286,7 +286,8 @@ class Ensemble(Stacked):
             incompatible = template.load_state_dict(plain, strict=False)
             for name, value in template.state_dict().items():
                 if name not in incompatible.missing_keys:
-                    state_dict[f"{prefix}member.{name}"] = value.expand(self.components, *value.shape)
+                    # Not views of one tensor, which `assign=True` would train as they are.
+                    state_dict[f"{prefix}member.{name}"] = value.expand(self.components, *value.shape).clone()
             for name in incompatible.unexpected_keys:
                 state_dict[prefix + name] = plain[name]
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
