@@ -120,3 +120,14 @@ def test_compiled_code_draws_small_choices_together():
     assert_probability_close((flat == 4).double(), 0.2)
     for one, other in zip(drawn[2:], drawn[3:]):
         assert_probability_close((one[:, :4000].flatten() == other[:, :4000].flatten()).double(), 0.2)
+
+
+def test_keys_of_compiled_code_lie_as_kernels_take_them():
+    def draw(x):
+        with one_pass(Sampling(n=3), 3):
+            return [noise.keys(3, like, Sampling(n=3)) for like in (x, x, x.to("meta"))]
+
+    first, second, elsewhere = torch.compile(draw, backend="aot_eager", fullgraph=True)(LIKE)
+    assert first.is_contiguous() and second.is_contiguous()
+    assert torch.cat([first, second]).unique().numel() == 6
+    assert elsewhere.device.type == "meta"

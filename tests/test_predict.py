@@ -125,6 +125,12 @@ def test_an_enclosing_sampling_is_obeyed():
     assert prediction.outputs.shape[0] == 1
     with lb.sampling(component=2):
         assert lb.predict(model, X, 5).outputs.shape[0] == 5
+    noiseless = lb.Rank1(components=4, random_sign=0.5, init_std=1e-9)
+    for method in (lb.BatchEnsemble(components=4, random_sign=0.5), noiseless):
+        members = lb.bayesianize(net(), method).eval()
+        with lb.sampling(component=torch.arange(len(X)) % 4):  # of each row
+            outputs = lb.predict(members, X, 5).outputs
+            torch.testing.assert_close(outputs, members(X).expand(outputs.shape))
     with lb.sampling(hold=True):
         assert torch.equal(lb.predict(model, X, 4).outputs, lb.predict(model, X, 4).outputs)
     mean_field = lb.bayesianize(net(), lb.MeanField(init_std=0.5)).eval()

@@ -1,6 +1,8 @@
 """Work before the first random layer is done once, on networks with skips across it."""
 
 import copy
+import gc
+import weakref
 
 import pytest
 import torch
@@ -251,3 +253,23 @@ def test_a_prediction_looks_through_the_model_once_and_the_next_one_again(monkey
     model[1] = nn.ReLU()
     outputs = lb.predict(model, x, 6, seed=0).outputs
     torch.testing.assert_close(outputs, lb.predict(copy.deepcopy(model), x, 6, seed=0).outputs)
+
+
+def test_what_was_kept_of_a_batch_goes_with_the_prediction():
+    kept = []
+
+    class Big(nn.Linear):
+        def forward(self, x):
+            kept.append(weakref.ref(y := super().forward(x)))
+            return y
+
+    model = nn.Sequential(Big(4, 5), nn.Linear(5, 3))
+    lb.bayesianize(model, lb.MeanField(), where=lb.output(model)).eval()
+    lb.predict(model, torch.randn(6, 4), 8)  # looks at the model, by passes over a few rows
+    kept.clear()
+    gc.disable()
+    try:
+        lb.predict(model, torch.randn(6, 4), 8, chunk=4)
+        assert kept and all(reference() is None for reference in kept)
+    finally:
+        gc.enable()

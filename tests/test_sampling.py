@@ -65,6 +65,24 @@ def test_a_second_backward_pass_through_held_draws_says_what_to_do(method, toget
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("method", HELD, ids=lambda each: type(each).__name__)
+def test_held_draws_have_gradients_although_the_first_use_did_without(method):
+    torch.manual_seed(0)
+    model = lb.bayesianize(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)), method)
+    x = torch.randn(3, 4)
+    gradients = []
+    for looks_first in (False, True):
+        model.zero_grad()
+        with lb.sampling(hold=True, seed=3):
+            if looks_first:
+                with torch.no_grad():
+                    model(x)
+            model(x).square().sum().backward()
+        gradients.append([torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()])
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_contexts_nest_and_restore():
     with lb.sampling(n=3, mean=True):
         with lb.sampling(component=1):

@@ -258,6 +258,8 @@ def _one_chunk(
     """Outputs ``[size, B, ...]`` of the samples from the start-th on."""
     count, batch_dim = rows(x, state.batch_dim), state.batch_dim
     spec = state.replace(n=size)
+    if isinstance(spec.component, Tensor):  # of each row, whatever the sample
+        spec = spec.replace(component=spec.component.repeat(size))
     if plan.components is not None:
         spec = spec.replace(component="random", assigned=plan.components(start, size))
     if base_seed is not None:

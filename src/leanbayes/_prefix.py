@@ -183,6 +183,12 @@ class PrefixRunner:
         # What runs after the first pass, by the number of samples: making a replica takes longer than a small layer.
         self.prepared: dict[int, tuple[nn.Module, list[_Replay]]] = {}
 
+    def __del__(self) -> None:
+        # A module and what runs in the place of its forward refer to each other: what they keep of a batch would stay
+        # until Python looks for such circles.
+        for outputs in (self.shared, *self.kept.values()):
+            outputs.clear()
+
     def run(self, n: int) -> Tensor:
         """Outputs ``[n * B, ...]`` of n folded samples, in the sampling state in force."""
         x = copied(self.x) if self.writes_input else self.x

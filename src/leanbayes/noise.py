@@ -118,7 +118,7 @@ def keys(n: int, like: Tensor, spec: Sampling) -> Tensor:
     """Seeds ``[n]`` of n samples for kernels that make their noise themselves, whole numbers from 0 on the device."""
     if spec.streams is not None:
         return _draw_keys(n, like, spec)
-    return _next_of_many("keys", n, lambda many: _draw_keys(n * many, like, spec).view(n, many))
+    return _next_of_many(f"keys on {like.device}", n, lambda many: _draw_keys(n * many, like, spec).view(n, many))
 
 
 def _next_of_many(what: str, n: int, draw: Callable[[int], Tensor]) -> Tensor:
@@ -138,7 +138,8 @@ def _next_of_many(what: str, n: int, draw: Callable[[int], Tensor]) -> Tensor:
         return draw(1).squeeze(1)
     place = f"{what} of {n}"
     if place not in frame.kept or frame.kept[place][1] == _AT_ONCE:
-        frame.kept[place] = (draw(_AT_ONCE).unbind(1), 0)
+        # The draws of one turn follow each other in memory, as kernels take them.
+        frame.kept[place] = (draw(_AT_ONCE).t().contiguous().unbind(0), 0)
     block, used = frame.kept[place]
     frame.kept[place] = (block, used + 1)
     return block[used]

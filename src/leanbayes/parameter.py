@@ -265,7 +265,7 @@ class RandomParameter(nn.Module):
             frame.kept[key] = draw()
             return frame.kept[key]
         # A part that runs without gradients may draw what a later one learns from.
-        with torch.enable_grad() if frame.grad and not torch.is_grad_enabled() else _AS_IT_IS:
+        with torch.enable_grad() if frame.wants_gradients() else _AS_IT_IS:
             if frame.root is None or not self._drawn_with_others(frame, what, key, spec):
                 frame.kept[key] = draw()
                 tell_when_spent(frame, frame.kept[key])

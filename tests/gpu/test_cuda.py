@@ -205,6 +205,26 @@ def test_seeds_repeat_in_compiled_code_and_leave_torchs_generators_alone():
     assert torch.equal(torch.cuda.get_rng_state(), state)
 
 
+@pytest.mark.parametrize("method", [lb.MeanField(estimator="weight"), lb.KTied(estimator="weight")], ids=str)
+def test_samples_and_layers_of_compiled_code_have_their_own_noise(method):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.other = nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False)
+
+        def forward(self, x):
+            return torch.stack([self.one(x), self.other(x)], 1)
+
+    torch._dynamo.reset()
+    model = lb.bayesianize(Two(), method).cuda()
+    x = torch.eye(64, device="cuda")
+    with torch.no_grad(), lb.sampling(n=3):
+        drawn = lb.split(torch.compile(model, fullgraph=True)(lb.fold(x, 3)), 3)
+        means = torch.stack([layer.weight.mean().mT for layer in (model.one, model.other)], 1)
+    noise = (drawn - means).movedim(2, 1).flatten(2).flatten(0, 1)  # [samples and layers, weights]
+    assert (noise.corrcoef() - torch.eye(6, device="cuda")).abs().max() < 0.1
+
+
 def test_a_chunk_that_does_not_fit_the_memory_is_halved():
     model = lb.bayesianize(nn.Linear(1024, 1024), lb.MeanField(init_std=0.1)).cuda().eval()
     x = torch.randn(4096, 1024, device="cuda")

@@ -33,6 +33,12 @@ def test_shapes(shape, n):
 
 
 @in_interpreter
+def test_keys_may_lie_apart_in_memory():
+    copies, probs, keys = torch.randn(3, 40), torch.full((3,), 1 / 3), keys_of(12, "cpu").view(3, 4)[:, 1]
+    assert chosen(copies, probs, keys).equal(chosen(copies, probs, keys.clone()))
+
+
+@in_interpreter
 def test_copies_are_chosen_with_their_probabilities_and_independently():
     probs = torch.tensor([0.5, 0.0, 0.3, 0.2])
     copies = torch.arange(4.0).view(4, 1, 1).expand(4, 50, 60).contiguous()

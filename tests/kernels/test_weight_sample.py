@@ -122,6 +122,14 @@ def test_parameters_that_have_changed_since_the_draw_are_told():
         draws.sum().backward()
 
 
+def test_keys_may_lie_apart_in_memory():
+    loc, raw = torch.randn(9, 8), torch.randn(9, 8)
+    log_u, log_v = factors(loc, 0, 2)
+    keys = keys_of(12, "cpu").view(3, 4)[:, 1]
+    assert tied_draws(loc, log_u, log_v, keys).equal(tied_draws(loc, log_u, log_v, keys.clone()))
+    assert free_draws(loc, raw, keys).equal(free_draws(loc, raw, keys.clone()))
+
+
 @in_interpreter
 def test_small_deviations_are_accurate():
     check_small_deviations_are_accurate("cpu")

@@ -438,3 +438,12 @@ def test_dense_members_with_activation_checkpointing_have_the_gradient_without_i
         gradients.append([parameter.grad for parameter in model.parameters()])
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_a_plain_checkpoint_that_is_assigned_gives_each_member_its_own_tensors():
+    plain = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3))
+    model = lb.bayesianize(copy.deepcopy(plain), lb.DeepEnsemble(members=2))
+    model.load_state_dict(plain.state_dict(), assign=True)
+    with torch.no_grad():
+        model.member[0].bias[0].zero_()
+    assert not model.member[0].bias[0].any() and model.member[0].bias[1].equal(plain[0].bias)

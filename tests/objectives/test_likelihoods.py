@@ -130,6 +130,8 @@ def test_a_learned_precision_takes_states_from_before_and_after_the_first_batch(
     assert grown.log_precision is parameter
     with pytest.raises(RuntimeError, match="size mismatch"):
         grown.load_state_dict({"log_precision": torch.zeros(2)})
+    grown.load_state_dict(start, assign=True)
+    assert grown.log_precision.is_contiguous()  # or optimisers could not write into it
 
 
 @pytest.mark.parametrize(

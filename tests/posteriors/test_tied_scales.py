@@ -66,6 +66,20 @@ def test_gradients_can_be_differentiated_again():
     assert torch.autograd.gradgradcheck(function, inputs, atol=1e-4)
 
 
+@pytest.mark.parametrize("frozen", ["log_u", "log_v"])
+def test_second_derivatives_leave_frozen_factors_out(frozen):
+    curvatures = []
+    for function in (lambda ones: joined(ones).scale(), lambda ones: torch.cat([alone(one).flatten() for one in ones])):
+        ones = parts()
+        for one in ones:
+            getattr(one, frozen).requires_grad_(False)
+        trained = [p for one in ones for name, p in one.named_parameters() if name not in (frozen, "loc")]
+        grads = torch.autograd.grad(function(ones).square().sum(), trained, create_graph=True)
+        curvatures.append(torch.autograd.grad(sum(grad.sum() for grad in grads), trained))
+    for found, expected in zip(*curvatures):
+        torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 def test_forward_mode_gives_the_same():
     ones = parts()

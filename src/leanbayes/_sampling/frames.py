@@ -27,7 +27,7 @@ class Frame:
         of_layer: Whether it is that of one layer that is called on its own.
         runner: The Python frame that runs the pass, by which a pass is known to be over that Ctrl-C has cut short.
         root: The model that runs, whose weights can be drawn together; None where it is not known.
-        grad: Whether the pass began with gradients, which parts of it may do without.
+        grad: Whether the pass or context began with gradients, which parts of it may do without.
         divergences: By ``id`` of a random weight's identity, its divergence where that was computed with its draw; None
             where nobody asks for it.
         compiled: Whether it was opened in compiled code.
@@ -43,7 +43,7 @@ class Frame:
         self.held = self.lasting = held
         self.of_layer = of_layer
         self.runner: FrameType | None = None
-        self.grad = not held and torch.is_grad_enabled()
+        self.grad = torch.is_grad_enabled()
         self.joined: dict[Any, Any] | None = None if held else {}
         self.divergences: dict[int, Tensor] | None = None
         self.compiled = torch.compiler.is_compiling()
@@ -57,6 +57,10 @@ class Frame:
         inner.lasting = self.lasting
         inner.divergences, inner.compiled = self.divergences, self.compiled
         return inner
+
+    def wants_gradients(self) -> bool:
+        """Whether a part that runs without gradients is to draw with them, for later parts."""
+        return self.grad and not torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
 
     def copy(self) -> Frame:
         """A frame with the same entries whose later changes do not show here."""

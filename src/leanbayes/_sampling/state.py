@@ -100,8 +100,8 @@ class Sampling:
         return self.__dict__["_jointly"]
 
     def may_share_rows(self) -> bool:
-        """Whether one draw per sample may serve all its rows: asked for, or quicker where nobody named an estimator."""
-        return self.joint or (self.marginal and self.estimator is None)
+        """Whether one draw per sample may serve all its rows: asked for, or quicker where nobody said how to draw."""
+        return self.joint or (self.marginal and self.estimator is None and not isinstance(self.component, Tensor))
 
     def source(self, n: int) -> Sampling:
         """A state for n draws outside of any pass, from the same source of noise."""

@@ -203,7 +203,7 @@ class Ensemble(Stacked):
         key = (id(self.group.identity), "member", None if isinstance(member, Tensor) else member, samples)
         if key not in outer.kept:
             outer.kept[key] = Frame(rows)
-            outer.kept[key].lasting = outer.lasting
+            outer.kept[key].lasting, outer.kept[key].grad = outer.lasting, outer.grad
         return outer.kept[key]
 
     def _run(self, member: int | Tensor, args: Any, kwargs: Any, spec: Sampling, place: tuple[Any, int | None]) -> Any:
@@ -223,11 +223,14 @@ class Ensemble(Stacked):
 
     def _replica(self, member: int | Tensor, spec: Sampling, frame: Frame) -> nn.Module:
         """A member on its own that no other thread sees, the same during one pass."""
-        key = (id(self.group.identity), "replica", spec.whole_gradients, torch.is_grad_enabled())
+        # A part that runs without gradients may be the first to need what a later one learns from.
+        grad = frame.wants_gradients() or torch.is_grad_enabled()
+        key = (id(self.group.identity), "replica", spec.whole_gradients, grad)
         if key not in frame.kept:
-            values = self.values(member, spec.whole_gradients)
+            with torch.set_grad_enabled(grad):
+                values = self.values(member, spec.whole_gradients)
+                tell_when_spent(frame, values)
             frame.kept[key] = replica(self.member, values)
-            tell_when_spent(frame, values)
         return frame.kept[key]
 
     @torch.no_grad()
@@ -283,7 +286,8 @@ class Ensemble(Stacked):
             incompatible = template.load_state_dict(plain, strict=False)
             for name, value in template.state_dict().items():
                 if name not in incompatible.missing_keys:
-                    state_dict[f"{prefix}member.{name}"] = value.expand(self.components, *value.shape)
+                    # Not views of one tensor, which `assign=True` would train as they are.
+                    state_dict[f"{prefix}member.{name}"] = value.expand(self.components, *value.shape).clone()
             for name in incompatible.unexpected_keys:
                 state_dict[prefix + name] = plain[name]
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

@@ -375,7 +375,7 @@ class Gaussian(Likelihood):
             if value.dim() == 1 and self.log_precision.dim() == 0:
                 self.add_outputs_(len(value))
             elif value.dim() == 0:  # from before the first batch, when all outputs have the same
-                state_dict[key] = value.expand(self.log_precision.shape)
+                state_dict[key] = value.expand(self.log_precision.shape).clone()
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def split(self, outputs: Tensor, *, fitted: bool = True) -> tuple[Tensor, Tensor]:

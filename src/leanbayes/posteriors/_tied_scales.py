@@ -88,13 +88,15 @@ class _TiedScales(torch.autograd.Function):
         return found
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Gradients that can be differentiated again."""
         log_u, log_v = ctx.inputs
         with exact_products(grad.device):
             if torch.is_grad_enabled():
-                scales = _by_autograd(log_u, log_v, ctx.blocks)
-                by_u, by_v = torch.autograd.grad(scales, (log_u, log_v), grad, create_graph=True)
+                scales, wanted = _by_autograd(log_u, log_v, ctx.blocks), ctx.needs_input_grad[:2]
+                trained = [each for each, wants in zip(ctx.inputs, wanted) if wants]
+                found = iter(torch.autograd.grad(scales, trained, grad, create_graph=True))
+                by_u, by_v = (next(found) if wants else None for wants in wanted)
                 return by_u, by_v, None
             u, v = ctx.both
             by_u, by_v = torch.empty_like(u), torch.empty_like(v)

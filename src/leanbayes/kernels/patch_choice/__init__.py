@@ -44,7 +44,7 @@ def chosen(copies: Tensor, probs: Tensor, keys: Tensor) -> Tensor:
     """
     if not fused(copies):
         return chosen_reference(copies, probs, keys)
-    return _choose(copies, edges_of(probs), keys)
+    return _choose(copies, edges_of(probs), keys.contiguous())
 
 
 @custom_op("leanbayes::patch_choice", mutates_args=())

@@ -71,7 +71,9 @@ def tied_draws(
     """
     if not fused(loc):
         return tied_draws_reference(loc, log_u, log_v, keys, out_axis=out_axis, with_loc=with_loc, dtype=dtype)
-    return _draw_tied(loc, log_u.contiguous(), log_v.contiguous(), keys, out_axis, with_loc, dtype, *_UNMEASURED)[0]
+    return _draw_tied(
+        loc, log_u.contiguous(), log_v.contiguous(), keys.contiguous(), out_axis, with_loc, dtype, *_UNMEASURED
+    )[0]
 
 
 def tied_draws_measured(
@@ -91,7 +93,7 @@ def tied_draws_measured(
         draws = tied_draws_reference(loc, log_u, log_v, keys, out_axis=out_axis, with_loc=with_loc, dtype=dtype)
         return draws, tied_kl_reference(loc, log_u, log_v, centre, prior_std, out_axis)
     prior = _split(centre, prior_std)
-    return _draw_tied(loc, log_u.contiguous(), log_v.contiguous(), keys, out_axis, with_loc, dtype, *prior)
+    return _draw_tied(loc, log_u.contiguous(), log_v.contiguous(), keys.contiguous(), out_axis, with_loc, dtype, *prior)
 
 
 def free_draws(
@@ -111,7 +113,7 @@ def free_draws(
     """
     if not fused(loc):
         return free_draws_reference(loc, raw_std, keys, with_loc=with_loc, dtype=dtype)
-    return _draw_free(loc, raw_std, keys, with_loc, dtype, *_UNMEASURED)[0]
+    return _draw_free(loc, raw_std, keys.contiguous(), with_loc, dtype, *_UNMEASURED)[0]
 
 
 def free_draws_measured(
@@ -128,7 +130,7 @@ def free_draws_measured(
     if not fused(loc):
         draws = free_draws_reference(loc, raw_std, keys, with_loc=with_loc, dtype=dtype)
         return draws, free_kl_reference(loc, raw_std, centre, prior_std)
-    return _draw_free(loc, raw_std, keys, with_loc, dtype, *_split(centre, prior_std))
+    return _draw_free(loc, raw_std, keys.contiguous(), with_loc, dtype, *_split(centre, prior_std))
 
 
 # Whether a divergence is measured, and the prior: its mean for each element, or one mean, and its standard deviation.
