@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
 from leanbayes.cli._tables import answer, comparison_table, metric_table, verdict
@@ -42,3 +43,15 @@ def test_a_title_wider_than_its_table_stays_on_one_line():
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(metric_table("Rank-1 Gaussian (4), 359 test examples", {"nll": 0.2}))
     assert console.export_text().splitlines()[0].rstrip() == "Rank-1 Gaussian (4), 359 test examples"
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_no_figure_is_cut_off_and_prices_have_no_exponent(width):
+    result = fake.comparison(methods=3, seeds=1, task="regression")
+    for entry in result["methods"]:
+        entry["metrics"]["rmse"] = entry["metrics"]["width"] = [45123.4]
+        entry["corrupted"] = {"1": {"lpd": [-12.7]}}
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(comparison_table(result, width))
+    text = console.export_text()
+    assert "…" not in text and text.count("45,123") >= 3 and ("shifted LPD" in text) == (width == 120)
