@@ -14,7 +14,7 @@ from torch import Tensor
 
 from leanbayes.data._arrow import CSV_ENDINGS, Cells, in_utf8, read_cells
 from leanbayes.data._checks import check_targets
-from leanbayes.data._columns import RawColumn, read_stored
+from leanbayes.data._columns import RawColumn, number_text, read_stored
 from leanbayes.data._dataset import Column, Schema
 from leanbayes.data._encode import encode_columns, infinite_row, listed, short, unseen, wrong_values
 from leanbayes.data._files import PathLike
@@ -26,6 +26,8 @@ from leanbayes.data.npz import inputs_of
 
 # What the target of new rows is read for: nothing, where it can be, or as the only rows that count.
 IGNORED, OPTIONAL, NEEDED = "ignored", "optional", "needed"
+# Ranges of the numbers of training by which others are far beyond them.
+_FAR = 2.0
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,26 @@ def _notes(columns: Sequence[RawColumn], schema: Schema, path: Path) -> tuple[li
         notes.append(f"numbers of {path.name} without a unit were taken to be in that of training: {listed(bare)}")
     if odd:
         notes.append(f"numbers of {path.name} have a unit where those of training had none: {listed(odd)}")
+    if far := _far_values(columns, schema):
+        notes.append(
+            f"numbers of {path.name} are far beyond those of training, where predictions mean little: {listed(far)}"
+        )
     return notes, counts
+
+
+def _far_values(columns: Sequence[RawColumn], schema: Schema) -> list[str]:
+    """The number of each column that is farthest beyond those of training, where that is far."""
+    found = []
+    for column, code in zip(columns, schema.columns):
+        if code.limits is None or column.is_text or column.missing.all():
+            continue
+        low, high = code.limits
+        beyond = np.nan_to_num(np.maximum(low - column.values, column.values - high), nan=0.0)
+        row = int(beyond.argmax())
+        if beyond[row] > _FAR * (high - low):
+            value = number_text(column.values[row])
+            found.append(f"{value} in row {row + 1} of {code.name!r} (training had {low:.6g} to {high:.6g})")
+    return found
 
 
 def _with_targets(found: NewRows, cells: Cells, schema: Schema, path: Path, targets: str) -> NewRows:

@@ -1,0 +1,74 @@
+"""Notes on rows and values that look like mistakes."""
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from leanbayes.data import load, read_rows
+from leanbayes.data._dataset import Column
+
+RANDOM = np.random.RandomState(0)
+AGE = RANDOM.randint(18, 80, 200)
+NOISE = np.round(RANDOM.randn(200), 4)
+
+
+def notes(path, age=AGE, y=NOISE, word="far"):
+    path = path / "a.csv"
+    path.write_text("age,noise,y\n" + "".join(f"{a},{n},{t}\n" for a, n, t in zip(age, NOISE, y)))
+    return [note for note in load(path, target="y").notes if word in note]
+
+
+@pytest.mark.parametrize("copies", [2, 4])
+def test_rows_that_are_in_both_parts(tmp_path, copies):
+    rows = [f"{a},{n}\n" for a, n in zip(AGE, NOISE)][: 200 // copies] * copies
+    (tmp_path / "a.csv").write_text("age,y\n" + "".join(rows))
+    data = load(tmp_path / "a.csv")
+    train = {(float(x), float(y)) for part in (data.train, data.valid) for x, y in zip(part.x, part.y)}
+    count = sum((float(x), float(y)) in train for x, y in zip(data.test.x, data.test.y))
+    assert count > 10
+    assert [
+        note for note in data.notes if note.startswith(f"{count} of the 40 test rows also occur among the training")
+    ]
+
+
+def test_rows_without_a_twin_get_no_note(tmp_path):
+    assert not notes(tmp_path, word="also occur")
+
+
+@pytest.mark.parametrize(
+    ("strange", "rows", "text"),
+    [("-999", 20, "-999"), ("-99.0", 1, "-99.0"), ("1e12", 1, "1e12"), ("9999", 2, "9999")],
+)
+def test_numbers_that_stand_for_none(tmp_path, strange, rows, text):
+    said = notes(tmp_path, np.where(np.arange(200) < rows, strange, AGE.astype(str)))
+    assert len(said) == 1 and "the others are from 18 to 79" in said[0] and said[0].endswith(f"pass na=['{text}']")
+
+
+def test_a_target_far_from_all_others(tmp_path):
+    assert "of 'y'" in notes(tmp_path, y=np.where(np.arange(200) == 3, 1e9, NOISE))[0]
+
+
+@pytest.mark.parametrize("usual", [RANDOM.lognormal(0, 2, 200), RANDOM.poisson(0.3, 200), AGE % 2 * 1000, AGE * 0])
+def test_skewed_numbers_counts_and_codes_get_no_note(tmp_path, usual):
+    assert not notes(tmp_path, usual)
+
+
+def test_typed_numbers_have_no_text_to_name(tmp_path):
+    table = pyarrow.table({"age": np.where(np.arange(200) < 9, -999, AGE), "y": NOISE})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    assert [note for note in load(tmp_path / "a.parquet").notes if note.endswith("leave those cells empty")]
+
+
+def test_new_numbers_far_beyond_those_of_training(tmp_path):
+    notes(tmp_path)
+    schema = load(tmp_path / "a.csv").schema
+    assert [Column.from_json(column.to_json()) for column in schema.columns] == list(schema.columns)
+    (tmp_path / "new.csv").write_text("age,noise\n20,0.1\n-999,0.1\n,\n")
+    said = [note for note in read_rows(tmp_path / "new.csv", schema).notes if "beyond" in note]
+    assert said == [
+        "numbers of new.csv are far beyond those of training, where predictions mean little: -999 in row 2 of 'age' "
+        "(training had 18 to 79)"
+    ]
+    (tmp_path / "new.csv").write_text("age,noise\n20,0.1\n110,0.1\n")
+    assert not read_rows(tmp_path / "new.csv", schema).notes
