@@ -163,7 +163,7 @@ def _from_table(path: Path, schema: Schema, targets: str, keep: Sequence[str]) -
     if missing := [code.name for code in schema.columns if code.name not in cells.columns]:
         there = [name for name in cells.columns if name not in {code.name for code in schema.columns}]
         hint = f"; its others are {listed(list(map(repr, there)))}" if there else ""
-        lacks = f"{path.name} lacks the columns {listed(list(map(repr, missing)))}"
+        lacks = f"{path.name} lacks the column{'s' * (len(missing) > 1)} {listed(list(map(repr, missing)))}"
         raise ValueError(f"{lacks}, which the network was trained on{hint}")
     if absent := [name for name in keep if name not in cells.columns]:
         raise ValueError(f"{path.name} has no column {absent[0]!r} to keep; it has {listed(list(cells.columns))}")

@@ -21,6 +21,7 @@ _FILES: dict[str, Reader] = {}
 _FOLDERS: list[tuple[Callable[[Path], bool], Reader]] = []
 _FAMILIES: dict[str, Reader] = {}
 _SHEETS, _ARRAYS = (".xlsx", ".xls", ".ods"), (".npy", ".pt", ".pth", ".pkl", ".mat", ".h5", ".hdf5")
+_ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar", ".bz2", ".xz", ".zst")
 # Options of readers that decide how examples are read, not which.
 _ONLY_HOW = ("download", "lazy", "workers")
 
@@ -118,6 +119,7 @@ def load(data: PathLike, root: PathLike | None = None, **options: Any) -> Datase
     if reader is None:
         hint = "; save the sheet as CSV" if path.suffix.lower() in _SHEETS else ""
         hint = "; save arrays x and y with numpy.savez" if path.suffix.lower() in _ARRAYS else hint
+        hint = "; unpack it first" if path.suffix.lower() in _ARCHIVES else hint
         raise ValueError(f"{name} has an unknown format; supported files end in {', '.join(_FILES)}{hint}")
     return _call(name, reader, (path,), options, where=path)
 
