@@ -45,8 +45,10 @@ def test_numbers_that_stand_for_none(tmp_path, strange, rows, text):
     assert len(said) == 1 and "the others are from 18 to 79" in said[0] and said[0].endswith(f"pass na=['{text}']")
 
 
-def test_a_target_far_from_all_others(tmp_path):
-    assert "of 'y'" in notes(tmp_path, y=np.where(np.arange(200) == 3, 1e9, NOISE))[0]
+def test_several_values_far_from_all_others(tmp_path):
+    spikes = np.where(np.arange(200) < 2, [1e9, -2e9] * 100, NOISE)
+    said = notes(tmp_path, y=spikes)[0]
+    assert "such as -2e+09 in 2 rows of 'y'" in said and said.endswith("pass na=['1000000000.0', '-2000000000.0']")
 
 
 @pytest.mark.parametrize("usual", [RANDOM.lognormal(0, 2, 200), RANDOM.poisson(0.3, 200), AGE % 2 * 1000, AGE * 0])
@@ -57,7 +59,7 @@ def test_skewed_numbers_counts_and_codes_get_no_note(tmp_path, usual):
 def test_typed_numbers_have_no_text_to_name(tmp_path):
     table = pyarrow.table({"age": np.where(np.arange(200) < 9, -999, AGE), "y": NOISE})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
-    assert [note for note in load(tmp_path / "a.parquet").notes if note.endswith("leave those cells empty")]
+    assert [note for note in load(tmp_path / "a.parquet").notes if note.endswith("empty those cells")]
 
 
 def test_new_numbers_far_beyond_those_of_training(tmp_path):

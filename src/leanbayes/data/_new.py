@@ -14,7 +14,7 @@ from torch import Tensor
 
 from leanbayes.data._arrow import CSV_ENDINGS, Cells, in_utf8, read_cells
 from leanbayes.data._checks import check_targets
-from leanbayes.data._columns import RawColumn, number_text, read_stored
+from leanbayes.data._columns import RawColumn, read_stored
 from leanbayes.data._dataset import Column, Schema
 from leanbayes.data._encode import encode_columns, infinite_row, listed, short, unseen, wrong_values
 from leanbayes.data._files import PathLike
@@ -248,8 +248,9 @@ def _far_values(columns: Sequence[RawColumn], schema: Schema) -> list[str]:
         beyond = np.nan_to_num(np.maximum(low - column.values, column.values - high), nan=0.0)
         row = int(beyond.argmax())
         if beyond[row] > _FAR * (high - low):
-            value = number_text(column.values[row])
-            found.append(f"{value} in row {row + 1} of {code.name!r} (training had {low:.6g} to {high:.6g})")
+            found.append(
+                f"{column.values[row]:.7g} in row {row + 1} of {code.name!r} (training had {low:.6g} to {high:.6g})"
+            )
     return found
 
 

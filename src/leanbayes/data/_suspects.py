@@ -15,8 +15,12 @@ from leanbayes.data._encode import listed
 _REPEATED = 0.01
 # Different values of a column below which none is far from the others.
 _LEAST_VALUES = 4
-# How far a value is from all others, in ranges of these: one that occurs several times, and one that does not.
-_FAR, _LONE = 3.0, 100.0
+# How far one value that occurs several times is from all others, in ranges of these.
+_OFTEN_FAR = 3.0
+# The same for any in the last hundredth of the values at either end, in ranges of the values between.
+_RARE, _RARELY_FAR = 0.01, 100.0
+# Texts that an option should name at most.
+_MOST_TEXTS = 5
 
 
 def on_repeats(x: NDArray[np.float64], y: NDArray[Any], train: NDArray[np.int64], test: NDArray[np.int64]) -> list[str]:
@@ -50,41 +54,51 @@ def on_far_values(columns: Sequence[RawColumn]) -> list[str]:
     for column in columns:
         if column.is_text or column.format.kind != "number":
             continue
-        for value, count, low, high in _far_values(column.values[~column.missing]):
-            name = number_text(value)
-            others = f"the others are from {low:.6g} to {high:.6g}"
-            found.append(f"{name} in {count:,} row{'s' if count > 1 else ''} of {column.name!r} ({others})")
-            if column.cells is None:
-                written = False
-            else:
-                texts += column.cells.take(np.flatnonzero(column.values == value)).unique().to_pylist()
+        far, low, high = _far_values(column.values[~column.missing])
+        if not len(far):
+            continue
+        rows = np.flatnonzero(np.isin(column.values, far))
+        such = "" if len(far) == 1 else "ones such as "
+        where = f"{len(rows):,} row{'s' if len(rows) > 1 else ''}"
+        name = f"{far[abs(far).argmax()]:.7g}"
+        found.append(f"{such}{name} in {where} of {column.name!r} (the others are from {low:.6g} to {high:.6g})")
+        if column.cells is None:
+            written = False
+        else:
+            texts += column.cells.take(rows).unique().to_pylist()
     if not found:
         return []
-    advice = f"pass na={list(dict.fromkeys(texts))!r}" if written else "leave those cells empty"
-    return [f"some values are far from all others: {listed(found)}; if they stand for missing ones, {advice}"]
+    texts = list(dict.fromkeys(texts))
+    advice = f"pass na={texts!r}" if written and len(texts) <= _MOST_TEXTS else "empty those cells"
+    stand = "if they are mistakes or stand for missing ones"
+    return [f"some values are far from all others: {listed(found)}; {stand}, {advice}"]
 
 
-def _far_values(values: NDArray[np.float64]) -> list[tuple[float, int, float, float]]:
-    """Values at the ends that are far from the others: each with its count, and the ends of the others.
+def _far_values(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], float, float]:
+    """Different values that are far from the others, and the ends of the others.
 
     Example:
-        >>> _far_values(np.array([18.0, 35, 60, 70, -999, -999])), _far_values(np.array([0.0, 1, 2, 3, 9]))
-        ([(-999.0, 2, 18.0, 70.0)], [])
+        >>> _far_values(np.array([18.0, 35, 60, 70, 80, -999, -999]))
+        (array([-999.]), 18.0, 80.0)
+        >>> len(_far_values(np.array([0.0, 1, 2, 3, 4, 9]))[0])
+        0
     """
-    distinct, counts = np.unique(values[np.isfinite(values)], return_counts=True)
-    found = []
+    values = np.sort(values[np.isfinite(values)])
+    distinct, counts = np.unique(values, return_counts=True)
+    far = np.zeros(len(distinct), dtype=bool)
+    if len(distinct) <= _LEAST_VALUES:
+        return distinct[far], 0.0, 0.0
+    low, high = np.quantile(values, _RARE, method="higher"), np.quantile(values, 1 - _RARE, method="lower")
+    if high > low:
+        far = np.maximum(low - distinct, distinct - high) > _RARELY_FAR * (high - low)
     for end in (0, -1):
-        if len(distinct) <= _LEAST_VALUES:
-            break
-        value, count = float(distinct[end]), int(counts[end])
         others = np.delete(distinct, end)
-        low, high = float(others[0]), float(others[-1])
-        gap = abs(value - others[end]) / (high - low)
+        gap = abs(distinct[end] - others[end]) / (others[-1] - others[0])
         # Zero is far from the others where most things do not happen at all.
-        if value != 0 and (gap > (_LONE if count == 1 else _FAR) or _is_code(value, low)):
-            found.append((value, count, low, high))
-            distinct, counts = others, np.delete(counts, end)
-    return found
+        often = counts[end] > 1 and gap > _OFTEN_FAR and distinct[end] != 0
+        far[end] |= often or _is_code(float(distinct[end]), float(others[0]))
+    near = distinct[~far]
+    return distinct[far], float(near[0]), float(near[-1])
 
 
 def _is_code(value: float, low: float) -> bool:
