@@ -173,7 +173,7 @@ def _are_stray(texts: Any, column: Any) -> bool:
 
 
 def _without_unit(column: Any) -> Any:
-    unit = find_unit(column)
+    unit = "" if _are_floats(column) else find_unit(column)  # to look for one takes long
     return in_unit(column, unit)[0] if unit else column
 
 
