@@ -1,4 +1,4 @@
-"""Notes on rows and values that look like mistakes."""
+"""Notes on values that look like mistakes."""
 
 import numpy as np
 import pyarrow
@@ -17,23 +17,6 @@ def notes(path, age=AGE, y=NOISE, word="far"):
     path = path / "a.csv"
     path.write_text("age,noise,y\n" + "".join(f"{a},{n},{t}\n" for a, n, t in zip(age, NOISE, y)))
     return [note for note in load(path, target="y").notes if word in note]
-
-
-@pytest.mark.parametrize("copies", [2, 4])
-def test_rows_that_are_in_both_parts(tmp_path, copies):
-    rows = [f"{a},{n}\n" for a, n in zip(AGE, NOISE)][: 200 // copies] * copies
-    (tmp_path / "a.csv").write_text("age,y\n" + "".join(rows))
-    data = load(tmp_path / "a.csv")
-    train = {(float(x), float(y)) for part in (data.train, data.valid) for x, y in zip(part.x, part.y)}
-    count = sum((float(x), float(y)) in train for x, y in zip(data.test.x, data.test.y))
-    assert count > 10
-    assert [
-        note for note in data.notes if note.startswith(f"{count} of the 40 test rows also occur among the training")
-    ]
-
-
-def test_rows_without_a_twin_get_no_note(tmp_path):
-    assert not notes(tmp_path, word="also occur")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from leanbayes.data._dataset import Dataset, Origin
 from leanbayes.data._files import PathLike, data_root
+from leanbayes.data._repeats import on_repeats
 
 Reader = Callable[..., Dataset]
 _Reader = TypeVar("_Reader", bound=Reader)
@@ -155,7 +156,10 @@ def _call(
         raise ValueError(f"data set {name!r} has no option {unknown[0]!r}; its options are {', '.join(known)}")
     defaults = {option: signature.parameters[option].default for option in known}
     path = None if where is None else os.path.abspath(os.path.expanduser(where))
-    return replace(reader(*positional, **options), origin=Origin(key, _plain(defaults | options), path=path))
+    dataset = reader(*positional, **options)
+    # Published sets are what they are.
+    notes = dataset.notes if where is None else (*dataset.notes, *on_repeats(dataset))
+    return replace(dataset, notes=notes, origin=Origin(key, _plain(defaults | options), path=path))
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""Rows and values of a table that look like mistakes, which nobody sees in the figures."""
+"""Values of a table that look like mistakes, which nobody sees in the figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +10,6 @@ from numpy.typing import NDArray
 from leanbayes.data._columns import RawColumn, number_text
 from leanbayes.data._encode import listed
 
-# The share of test rows that are training rows, too, from which it is said.
-_REPEATED = 0.01
 # Different values of a column below which none is far from the others.
 _LEAST_VALUES = 4
 # How far one value that occurs several times is from all others, in ranges of these.
@@ -21,27 +18,6 @@ _OFTEN_FAR = 3.0
 _RARE, _RARELY_FAR = 0.01, 100.0
 # Texts that an option should name at most.
 _MOST_TEXTS = 5
-
-
-def on_repeats(x: NDArray[np.float64], y: NDArray[Any], train: NDArray[np.int64], test: NDArray[np.int64]) -> list[str]:
-    """A note where test rows are also among the training rows, so that a model need not generalise.
-
-    Args:
-        x: Inputs ``[rows, features]``.
-        y: Targets ``[rows]``.
-        train: Numbers of the rows that training sees, those for validation included.
-        test: Numbers of those for the test.
-    """
-    rows = np.ascontiguousarray(np.column_stack([x, y]) + 0.0)  # there are two zeros
-    whole = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
-    count = int(np.isin(whole[test], whole[train]).sum())
-    if not count or count < _REPEATED * len(test):
-        return []
-    also = "also occurs" if count == 1 else "also occur"
-    return [
-        f"{count:,} of the {len(test):,} test rows {also} among the training rows, with equal inputs and an equal "
-        "target; if they are copies of the same records, remove them from the file, as they flatter every figure"
-    ]
 
 
 def on_far_values(columns: Sequence[RawColumn]) -> list[str]:

@@ -32,7 +32,7 @@ from leanbayes.data._prepare import (
 from leanbayes.data._registry import register_file
 from leanbayes.data._roles import choose_target, is_free_text, unknown_columns, unknown_target
 from leanbayes.data._split import TEST_STREAM, VALID_STREAM, hold_out, hold_out_last
-from leanbayes.data._suspects import on_far_values, on_repeats
+from leanbayes.data._suspects import on_far_values
 from leanbayes.data._table_errors import Problem, TableError, raise_all
 
 # Whole numbers of at most so many values are classes, unless `task` says otherwise.
@@ -155,9 +155,7 @@ def read_table(
         )
     notes += on_leaks(goal.name, y, used, train_rows)
     notes += on_far_values([*used, *([goal] if task == "regression" else [])])
-    inputs = encode_columns(used, fitted, len(y))
-    notes += on_repeats(inputs, y, rest, test_rows)
-    x = torch.from_numpy(inputs)
+    x = torch.from_numpy(encode_columns(used, fitted, len(y)))
     train, valid_part, test_part = (
         Part(x[rows], torch.from_numpy(y[rows])) for rows in (train_rows, valid_rows, test_rows)
     )
