@@ -25,6 +25,10 @@ def test_blind_methods_are_marked():
     assert text.count("*") == 2 and "51.00%*" in text and "not clearly better than chance (50%)" in text
 
 
+def test_brackets_in_the_name_of_a_file_are_no_markup():
+    assert "sales [final].csv: 359 test" in shown(fake.comparison() | {"data": "sales [final].csv"})
+
+
 def test_the_verdict_is_that_of_the_report():
     result = fake.comparison(seeds=1)
     first = summarise(parse(result))[0]

@@ -27,6 +27,12 @@ def test_rows_without_a_copy(tmp_path):
     assert load(generate.write_table(tmp_path / "a.csv")).notes == ()
 
 
+def test_rows_of_few_different_values_are_no_copies(tmp_path):
+    rows = [f"{'no yes'.split()[i % 2]},{'abc'[i % 3]},{i % 7 % 2}\n" for i in range(200)]
+    (tmp_path / "a.csv").write_text("member,region,y\n" + "".join(rows))
+    assert not [note for note in load(tmp_path / "a.csv").notes if "also occur" in note]
+
+
 def test_the_same_images_in_both_parts(tmp_path):
     generate.write_image_folder(tmp_path / "train", parts=None)
     shutil.copytree(tmp_path / "train", tmp_path / "test")

@@ -76,7 +76,7 @@ def _table(result: dict[str, Any], left_out: set[str]) -> Table:
     metrics = [name for name in result["metrics"] if name not in left_out]
     shifted = result["metrics"][1]
     table = Table(
-        title=f"{result['data']}: {tested}{result['samples']} samples per prediction{over}",
+        title=escape(f"{result['data']}: {tested}{result['samples']} samples per prediction{over}"),
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
