@@ -371,3 +371,17 @@ def test_empty_lines_above_the_names_are_skipped(path):
 def test_a_first_line_of_data_is_noted(path, content, said):
     path.write_text(content)
     assert any("first line was taken for the names" in note for note in read_cells(path).notes) == said
+
+
+@pytest.mark.parametrize(
+    "text", ["age  size rate\n 1  2.5  3\n10 20.5 30 \n", "age size rate\r\n1 2.5 3\r\n10   20.5   30\r\n"]
+)
+def test_numbers_with_blanks_between_them(path, text):
+    path.write_text(text, newline="")
+    found = {name: column.to_pylist() for name, column in read_cells(path).columns.items()}
+    assert found == {"age": ["1", "10"], "size": ["2.5", "20.5"], "rate": ["3", "30"]}
+
+
+def test_a_single_column_of_words_is_not_divided(path):
+    path.write_text("full name\nAda Byron\nAlan Turing\n")
+    assert list(read_cells(path).columns) == ["full name"]

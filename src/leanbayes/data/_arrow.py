@@ -6,6 +6,7 @@ import codecs
 import csv
 import gzip
 import io
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -103,6 +104,8 @@ def _csv(path: Path, separator: str | None, header: bool, notes: list[str]) -> t
     if not sample:
         raise ValueError(f"{path} is empty; its first line should name the columns")
     separator = separator or _guess_separator(path, sample, complete=len(data) <= _SAMPLE)
+    if separator == " ":
+        data, sample = _with_single_blanks(data), _with_single_blanks(sample.encode()).decode()
     lines = csv.reader(io.StringIO(sample, newline=""), delimiter=separator)
     names = [cell.strip() for cell in next(lines)]
     if header and all(map(is_number, names)):
@@ -176,7 +179,20 @@ def _guess_separator(path: Path, sample: str, complete: bool) -> str:
             score = (round(statistics.fmean(width == widths[0] for width in widths), 2), widths[0])
             if score >= best:
                 best, found = score, separator
-    return found
+    return " " if not best[1] and _is_blank_separated(sample, complete) else found
+
+
+def _is_blank_separated(sample: str, complete: bool) -> bool:
+    """Whether lines are of as many numbers each, with blanks between them."""
+    rows = [line.split() for line in sample.splitlines()[:_LINES] if line.strip()]
+    alike = rows if complete else rows[:-1]  # cut off by the end of the sample
+    cells = [cell for row in alike[1:] for cell in row]
+    numbers = sum(map(is_number, cells))
+    return len(cells) > 1 and len({len(row) for row in alike}) == 1 < len(alike[0]) and 2 * numbers > len(cells)
+
+
+def _with_single_blanks(data: bytes) -> bytes:
+    return re.sub(rb"(?m)^ +| +(?=\r?$)", b"", re.sub(rb" {2,}", b" ", data))
 
 
 def _distinct(names: list[str], notes: list[str]) -> list[str]:
