@@ -74,6 +74,13 @@ def test_values_by_definition():
     torch.testing.assert_close(prediction.entropy, prediction.aleatoric + prediction.mutual_information)
 
 
+def test_noise_is_not_lost_beside_a_large_mean():
+    outputs = torch.full((3, 2, 1), 1e9, dtype=torch.float64)
+    prediction = lb.Prediction(outputs, lb.Gaussian(4.0))
+    torch.testing.assert_close(prediction.std, torch.full((2, 1), 0.5, dtype=torch.float64))
+    torch.testing.assert_close(prediction.mutual_information, torch.zeros(2, 1, dtype=torch.float64))
+
+
 def test_quantiles_of_a_mixture_of_normals():
     both = outputs(6, 3, 2)
     prediction = Prediction(both, lb.Gaussian())

@@ -46,7 +46,8 @@ class Statistics:
             mean = mean.double()
             return {
                 "first": mean,
-                "second": mean.square() + log_var.double().exp(),
+                "second": mean.square(),
+                "noise": log_var.double().exp(),
                 "aleatoric": 0.5 * (log_var.double() + math.log(2 * math.pi * math.e)),
             }
         if isinstance(likelihood, Bernoulli):
@@ -140,8 +141,12 @@ class Prediction:
     @property
     def std(self) -> Tensor:
         """Predictive standard deviation: noise and model together for Gaussian targets, else the spread of samples."""
-        variance = self._mean("second") - self._mean("first").square()
-        return variance.clamp_min(0).sqrt().to(self.dtype)
+        return self._variance().sqrt().to(self.dtype)
+
+    def _variance(self) -> Tensor:
+        # Noise apart: beside the square of a large mean, rounding would swallow it.
+        spread = (self._mean("second") - self._mean("first").square()).clamp_min(0)
+        return spread + self._mean("noise") if self._gaussian() else spread
 
     @property
     def entropy(self) -> Tensor:
@@ -150,8 +155,7 @@ class Prediction:
 
     def _entropy(self) -> Tensor:
         if self._gaussian():
-            variance = (self._mean("second") - self._mean("first").square()).clamp_min(1e-300)
-            return 0.5 * (variance.log() + math.log(2 * math.pi * math.e))
+            return 0.5 * (self._variance().clamp_min(1e-300).log() + math.log(2 * math.pi * math.e))
         return _binary_entropy(self._mean("first")) if self._binary() else _entropy(self._mean("probs"))
 
     @property

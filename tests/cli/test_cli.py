@@ -325,7 +325,7 @@ def test_limited_data_and_data_from_elsewhere_below_the_root(tmp_path, capsys):
 
 def test_new_data_of_another_form(models, tmp_path, capsys):
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    assert "lacks the columns 'c'" in failure(capsys, "predict", models / "model-kinds", tmp_path / "other.csv")
+    assert "lacks the column 'c'" in failure(capsys, "predict", models / "model-kinds", tmp_path / "other.csv")
     (tmp_path / "new.csv").write_text("a,b,c\n1,2,3\n")
     text = failure(capsys, "evaluate", models / "model-kinds", tmp_path / "new.csv")
     assert "has no targets" in text

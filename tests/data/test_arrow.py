@@ -290,8 +290,10 @@ def test_parquet(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is empty or begins with an empty line"),
-        (b"\n1,2\n", "is empty or begins with an empty line"),
+        (b"", "is empty; its first line should name the columns"),
+        (b"\r\n \n", "is empty; its first line should name the columns"),
+        (b"\n1,2\n", "holds numbers instead of column names"),
+        (b"Sales,,\n,,\na,b,c\n1,2,3\n", "its first line, 'Sales,,', leaves most columns without a name; remove what"),
         (b"a,b\n", "has no rows"),
         (b"a,b\n1,2,3\n", "cannot be read as a table: there are 2 columns, but line 2 has 3 cells"),
         (b"\xff\xfea,b\n1,2\nx", "cannot be read as a table"),
@@ -350,3 +352,36 @@ def test_a_file_of_numbers_alone_gets_the_option_that_reads_it(path):
     with pytest.raises(TableError) as error:
         read_cells(path)
     assert list(read_cells(path, **error.value.fixes).columns) == ["column 1", "column 2"]
+
+
+def test_empty_lines_above_the_names_are_skipped(path):
+    path.write_bytes(b"\r\n\r\nsep=;\r\n\r\na;b\r\n1;2\r\n")
+    assert {name: column.to_pylist() for name, column in read_cells(path).columns.items()} == {"a": ["1"], "b": ["2"]}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("5.1,3.5,setosa\n4.9,3.0,setosa\n", True),
+        ("39,Private\n50,Public\n38,Private\n", True),
+        ("country,2023,2024\nChad,5,6\nMali,7,8\n", False),
+        ("1100.5,1101.5,protein\n0.1,0.2,3\n0.2,0.3,4\n", False),
+    ],
+)
+def test_a_first_line_of_data_is_noted(path, content, said):
+    path.write_text(content)
+    assert any("first line was taken for the names" in note for note in read_cells(path).notes) == said
+
+
+@pytest.mark.parametrize(
+    "text", ["age  size rate\n 1  2.5  3\n10 20.5 30 \n", "age size rate\r\n1 2.5 3\r\n10   20.5   30\r\n"]
+)
+def test_numbers_with_blanks_between_them(path, text):
+    path.write_text(text, newline="")
+    found = {name: column.to_pylist() for name, column in read_cells(path).columns.items()}
+    assert found == {"age": ["1", "10"], "size": ["2.5", "20.5"], "rate": ["3", "30"]}
+
+
+def test_a_single_column_of_words_is_not_divided(path):
+    path.write_text("full name\nAda Byron\nAlan Turing\n")
+    assert list(read_cells(path).columns) == ["full name"]

@@ -48,6 +48,12 @@ def test_a_tree_without_parts_is_divided(tmp_path):
     assert (len(read.train), len(read.valid), len(read.test)) == (31, 3, 8)
 
 
+def test_what_a_mac_leaves_in_archives_is_no_class(tmp_path):
+    generate.write_image_folder(tmp_path, parts=None)
+    (tmp_path / "__MACOSX" / "class_0").mkdir(parents=True)
+    assert load(tmp_path, size=8).class_names == ("class_0", "class_1", "class_2")
+
+
 def test_three_parts(tmp_path):
     generate.write_image_folder(tmp_path, parts=("train", "val"))
     generate.write_image_folder(tmp_path, parts=("test", "test"), rows=(6, 3), seed=1)

@@ -64,8 +64,8 @@ def test_columns_may_come_in_another_order_without_the_target(tmp_path, trained)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("x1,colour\n1,red\n", "new.csv lacks the columns 'x2', which the network was trained on"),
-        ("x1,X2,colour\n1,2,red\n", "lacks the columns 'x2', which the network was trained on; its others are 'X2'"),
+        ("x1,colour\n1,red\n", "new.csv lacks the column 'x2', which the network was trained on"),
+        ("x1,X2,colour\n1,2,red\n", "lacks the column 'x2', which the network was trained on; its others are 'X2'"),
         ("x1,x2,colour\n1,a,red\n", r"column 'x2' of new.csv holds text \('a' in row 1\)$"),
         ("x1,x2,colour\na,b,red\n", r"new.csv has 2 problems: \(1\) column 'x1' .*; \(2\) column 'x2'"),
         ("x1,x2,colour\n1,inf,red\n", "column 'x2' of new.csv holds an infinite number"),

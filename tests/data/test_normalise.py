@@ -15,6 +15,12 @@ def test_fit_gives_columns_of_mean_zero_and_std_one():
     torch.testing.assert_close(z.std(0, unbiased=False), torch.ones(3), atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("unit", [1e-30, 1e-12, 1e30])
+def test_the_unit_of_a_measurement_does_not_matter(unit):
+    x = torch.randn(50, 1, dtype=torch.float64)
+    torch.testing.assert_close(Affine.fit(x * unit)(x * unit), Affine.fit(x)(x))
+
+
 def test_large_offsets_keep_their_precision():
     seconds = 1.7e9 + torch.arange(100, dtype=torch.float64).unsqueeze(1)
     z = Affine.fit(seconds)(seconds)

@@ -70,6 +70,12 @@ def test_arrays_in_other_formats_can_be_saved_as_npz(tmp_path):
         load(tmp_path / "a.pt")
 
 
+def test_an_archive_is_to_be_unpacked(tmp_path):
+    (tmp_path / "a.csv.zip").touch()
+    with pytest.raises(ValueError, match=r"a.csv.zip has an unknown format; .*; unpack it first$"):
+        load(tmp_path / "a.csv.zip")
+
+
 def test_folder_of_something_else(tmp_path):
     (tmp_path / "notes").mkdir()
     with pytest.raises(ValueError, match="holds neither folders of images"):

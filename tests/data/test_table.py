@@ -467,3 +467,19 @@ def test_times_and_durations_of_parquet_files(tmp_path):
     assert rows.x[:, -1].tolist() == seconds and rows.y.tolist() == table["y"].to_pylist()
     (tmp_path / "new.csv").write_text("at,took\n00:37:00,37 min\n")
     assert torch.equal(read_rows(tmp_path / "new.csv", read.schema).x[0], rows.x[1])
+
+
+def test_dates_are_no_target(tmp_path):
+    (tmp_path / "a.csv").write_text(
+        "x,sent\n" + "".join(f"{i * 0.7},2024-0{1 + i % 9}-{1 + i % 28}\n" for i in range(60))
+    )
+    for task in (None, "regression"):
+        with pytest.raises(TableError, match="the target 'sent' of a.csv holds dates, which cannot be predicted; turn"):
+            load(tmp_path / "a.csv", target="sent", task=task)
+
+
+@pytest.mark.parametrize(("rare", "said"), [(30, True), (120, False)])
+def test_a_class_of_nearly_all_rows_is_noted(tmp_path, rare, said):
+    (tmp_path / "a.csv").write_text("x,fraud\n" + "".join(f"{i * 0.7},{int(i < rare)}\n" for i in range(600)))
+    found = [note for note in load(tmp_path / "a.csv").notes if note.startswith("95% of the rows are of the class '0'")]
+    assert bool(found) == said

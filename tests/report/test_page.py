@@ -262,6 +262,8 @@ def test_counts_and_notes_are_shown():
     assert "1,294 for training, 144 for validation, 359 for testing" in text
     assert "3 missing values were replaced by the mean of their column." in text
     assert "Corrupted data, by severity: Gaussian noise" in text and "Unfamiliar inputs: letters." in text
+    # They may say that the figures are worth nothing.
+    assert text.index('id="notes-title"') < text.index('id="table-title"')
 
 
 @pytest.mark.parametrize("seeds", [1, 3])

@@ -177,6 +177,15 @@ def test_a_network_that_learned_nothing_is_not_chosen():
     )
 
 
+def test_plain_training_is_not_chosen_where_a_guess_is_better():
+    against = [{"metric": "nll", "method": name, "z": z} for name, z in (("plain", 5.0), ("ensemble", -5.0))]
+    other = {"guess": {"nll": 0.25}, "against_guess": against, "paired": apart(among=("ensemble", "plain"))}
+    assert answers(PLAIN, ENSEMBLE, **other)[CHOICE] == (
+        "None with up to 1.2× the parameters: none of them clearly beats the NLL of a constant guess, 0.2500. Ensemble "
+        "does (0.1800), at 5.00× the parameters."
+    )
+
+
 @pytest.mark.parametrize(("z", "word"), [(-1.5, "at chance"), (1.5, "at chance"), (3.0, "below chance"), (-3.0, None)])
 def test_a_lead_over_a_guess_is_tested(z, word):
     leads = [{"metric": "nll", "method": name, "difference": 0.1 * z, "z": z} for name in ("plain", "rank1")]

@@ -12,17 +12,18 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _WIDE = 120
-# What a narrow terminal has no room for.
-_FIRST_TO_GO = ("brier", "width")
+# What a narrow terminal has no room for, the first to go in front.
+_SHIFTED, _TIME = "shifted", "ms/example"
+_FIRST_TO_GO = ((), (_SHIFTED, _TIME), ("brier", "width", _SHIFTED, _TIME))
 _WRITTEN = {
     "accuracy": ("accuracy", "{:.2%}", max),
     "nll": ("NLL", "{:.4f}", min),
     "ece": ("ECE", "{:.4f}", min),
     "brier": ("Brier", "{:.4f}", min),
-    "rmse": ("RMSE", "{:.4g}", min),
-    "lpd": ("LPD", "{:.4g}", max),
+    "rmse": ("RMSE", "", min),
+    "lpd": ("LPD", "", max),
     "coverage": ("coverage", "{:.2%}", None),
-    "width": ("width", "{:.4g}", None),
+    "width": ("width", "", None),
 }
 
 
@@ -51,6 +52,20 @@ def comparison_table(result: dict[str, Any], width: int = _WIDE) -> Table:
     Returns:
         The table.
     """
+    from rich.console import Console
+
+    tables = (_table(result, set(left_out)) for left_out in _FIRST_TO_GO)
+    endless = Console(width=10 * _WIDE)
+    table = next(tables)
+    for smaller in tables:
+        if endless.measure(table).maximum <= width:
+            break
+        table = smaller
+    return table
+
+
+def _table(result: dict[str, Any], left_out: set[str]) -> Table:
+    """The table without some columns."""
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
@@ -58,21 +73,24 @@ def comparison_table(result: dict[str, Any], width: int = _WIDE) -> Table:
     seeds = len(result["seeds"])
     over = ", one seed" if seeds == 1 else f", mean of {seeds} seeds"
     tested = f"{counted(result['examples']['test'], 'test example')}, " if "examples" in result else ""
-    narrow = width < _WIDE - 20
-    metrics = [name for name in result["metrics"] if not narrow or name not in _FIRST_TO_GO]
+    metrics = [name for name in result["metrics"] if name not in left_out]
     shifted = result["metrics"][1]
-    table = Table(title=f"{result['data']}: {tested}{result['samples']} samples per prediction{over}", box=SIMPLE_HEAD)
+    table = Table(
+        title=escape(f"{result['data']}: {tested}{result['samples']} samples per prediction{over}"),
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
     table.add_column("method", no_wrap=True)
-    last = ["OOD AUROC", "params", "train s"]
-    extra = [] if narrow else [f"shifted {_WRITTEN[shifted][0]}", "ms/example"]
-    for title in (*(_WRITTEN[name][0] for name in metrics), *last, *extra):
+    titles = {_SHIFTED: f"shifted {_WRITTEN[shifted][0]}", _TIME: _TIME}
+    extra = [title for name, title in titles.items() if name not in left_out]
+    for title in (*(_WRITTEN[name][0] for name in metrics), "OOD AUROC", "params", "train s", *extra):
         table.add_column(title, justify="right", no_wrap=True)
     best = {name: _best(result, name) for name in metrics}
     blind = _blind(result)
     failed = []
     for entry in result["methods"]:
         if entry["status"] == "done":
-            table.add_row(*_row(entry, metrics, best, blind), *(() if narrow else _extra(entry, shifted)))
+            table.add_row(*_row(entry, metrics, best, blind), *(_extra(entry, shifted) if extra else ()))
         else:
             table.add_row(entry["title"], "failed")
             failed.append(f"{entry['title']}: {entry['error']}")
@@ -120,9 +138,16 @@ def metric_table(title: str, metrics: dict[str, float]) -> Group:
 
     table = Table("metric", "value")
     for name, value in metrics.items():
-        label, form, _ = _WRITTEN.get(name, (name, "{:.4g}", None))
-        table.add_row(label, form.format(value))
+        label = _WRITTEN[name][0] if name in _WRITTEN else name
+        table.add_row(label, _written(name, value))
     return Group(Text(title), table)
+
+
+def _written(name: str, value: float) -> str:
+    from leanbayes.report.measures import four_digits
+
+    form = _WRITTEN[name][1] if name in _WRITTEN else ""
+    return form.format(value) if form else four_digits(value)
 
 
 def _best(result: dict[str, Any], name: str) -> float | None:
@@ -136,7 +161,7 @@ def _row(entry: dict[str, Any], metrics: list[str], best: dict[str, float | None
     cells = [entry["title"]]
     for name in metrics:
         value = _mean(entry["metrics"][name])
-        text = "-" if value is None else _WRITTEN[name][1].format(value)
+        text = "-" if value is None else _written(name, value)
         cells.append(f"[bold]{text}[/bold]" if value is not None and value == best[name] else text)
     auroc = _mean(entry.get("ood", {}).get("auroc"))
     cells.append("-" if auroc is None else f"{auroc:.2%}{'*' if entry['name'] in blind else ''}")
@@ -155,7 +180,7 @@ def _extra(entry: dict[str, Any], shifted: str) -> list[str]:
     """The mean over severities, and the time of a prediction."""
     severe = [_mean(values[shifted]) for values in entry["corrupted"].values()]
     known = [value for value in severe if value is not None]
-    text = _WRITTEN[shifted][1].format(statistics.fmean(known)) if known else "-"
+    text = _written(shifted, statistics.fmean(known)) if known else "-"
     return [text, f"{_mean(entry['predict_ms_per_example']) or 0:.3f}"]
 
 

@@ -6,6 +6,7 @@ import codecs
 import csv
 import gzip
 import io
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from leanbayes.data._extras import need
+from leanbayes.data._names import is_number, is_title, on_names, title_above
 from leanbayes.data._ragged import uneven, with_unnamed
 from leanbayes.data._table_errors import TableError
 
@@ -90,17 +92,23 @@ def _csv(path: Path, separator: str | None, header: bool, notes: list[str]) -> t
     arrow, reader = need("pyarrow", "tables"), need("pyarrow.csv", "CSV files")
     data = in_utf8(path, notes)
     sample = data[:_SAMPLE].decode("utf-8", errors="ignore")
-    first, rest = (*sample.split("\n", 1), "")[:2]
     skipped = 0
-    # The line by which spreadsheets are told the separator.
-    if first.strip().lower().startswith("sep=") and len(first.strip()) == 5:
-        separator, first, sample, skipped = separator or first.strip()[4], (*rest.split("\n", 1), "")[0], rest, 1
-    if not first.strip():
-        raise ValueError(f"{path} is empty or begins with an empty line; its first line should name the columns")
+    while sample:
+        first, rest = (*sample.split("\n", 1), "")[:2]
+        if first.strip():
+            # The line by which spreadsheets are told the separator.
+            if not (first.strip().lower().startswith("sep=") and len(first.strip()) == 5):
+                break
+            separator = separator or first.strip()[4]
+        sample, skipped = rest, skipped + 1
+    if not sample:
+        raise ValueError(f"{path} is empty; its first line should name the columns")
     separator = separator or _guess_separator(path, sample, complete=len(data) <= _SAMPLE)
+    if separator == " ":
+        data, sample = _with_single_blanks(data), _with_single_blanks(sample.encode()).decode()
     lines = csv.reader(io.StringIO(sample, newline=""), delimiter=separator)
     names = [cell.strip() for cell in next(lines)]
-    if header and all(map(_is_number, names)):
+    if header and all(map(is_number, names)):
         raise TableError(
             f"the first line of {path} holds numbers instead of column names; "
             "add a line of names, or pass header=False",
@@ -109,7 +117,11 @@ def _csv(path: Path, separator: str | None, header: bool, notes: list[str]) -> t
     if header:
         skipped += lines.line_num  # more than one where a name has a line break
         rows = [row for row in islice(lines, _LINES) if row]
-        names = with_unnamed(names, rows if len(data) <= _SAMPLE else rows[:-1], notes)
+        rows = rows if len(data) <= _SAMPLE else rows[:-1]
+        if is_title(names, rows):
+            raise ValueError(title_above(path.name, separator.join(names)))
+        names = with_unnamed(names, rows, notes)
+        notes += on_names(names, rows)
     # pyarrow takes columns of one name, but not one type for each.
     places = [str(number) for number in range(len(names))]
     try:
@@ -167,7 +179,20 @@ def _guess_separator(path: Path, sample: str, complete: bool) -> str:
             score = (round(statistics.fmean(width == widths[0] for width in widths), 2), widths[0])
             if score >= best:
                 best, found = score, separator
-    return found
+    return " " if not best[1] and _is_blank_separated(sample, complete) else found
+
+
+def _is_blank_separated(sample: str, complete: bool) -> bool:
+    """Whether lines are of as many numbers each, with blanks between them."""
+    rows = [line.split() for line in sample.splitlines()[:_LINES] if line.strip()]
+    alike = rows if complete else rows[:-1]  # cut off by the end of the sample
+    cells = [cell for row in alike[1:] for cell in row]
+    numbers = sum(map(is_number, cells))
+    return len(cells) > 1 and len({len(row) for row in alike}) == 1 < len(alike[0]) and 2 * numbers > len(cells)
+
+
+def _with_single_blanks(data: bytes) -> bytes:
+    return re.sub(rb"(?m)^ +| +(?=\r?$)", b"", re.sub(rb" {2,}", b" ", data))
 
 
 def _distinct(names: list[str], notes: list[str]) -> list[str]:
@@ -202,11 +227,3 @@ def _without_last_rows(columns: dict[str, Any]) -> dict[str, Any]:
     filled = [compute.index(compute.is_valid(column)[::-1], True).as_py() for column in columns.values()]
     empty = min((place for place in filled if place >= 0), default=0)
     return {name: column.slice(0, len(column) - empty) for name, column in columns.items()} if empty else columns
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell.strip().replace(",", "."))
-    except ValueError:
-        return False
-    return True

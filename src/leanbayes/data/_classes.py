@@ -9,6 +9,8 @@ from leanbayes.data._encode import listed, short
 
 # Rows of a class below which little can be learnt of it.
 _FEW_ROWS = 10
+# The share of the largest class from which accuracy says next to nothing.
+_MOST_ROWS = 0.9
 
 
 def one_spelling(values: Sequence[str]) -> list[str]:
@@ -26,7 +28,7 @@ def one_spelling(values: Sequence[str]) -> list[str]:
 
 
 def on_classes(target: str, names: Sequence[str], counts: Sequence[int]) -> list[str]:
-    """Notes on classes with few rows, and on those that may be one.
+    """Notes on classes with few rows or nearly all of them, and on those that may be one.
 
     Args:
         target: Name of the column.
@@ -41,6 +43,14 @@ def on_classes(target: str, names: Sequence[str], counts: Sequence[int]) -> list
         which = listed([f"{short(name)} ({count})" for count, name in few], 5)
         what = f"{len(few)} of the {len(names)} classes" if len(few) > 1 else "one class"
         notes.append(f"{what} of {target!r} {'have' if len(few) > 1 else 'has'} fewer than {_FEW_ROWS} rows: {which}")
+    share, largest = max(zip(counts, names))
+    share /= sum(counts)
+    if _MOST_ROWS <= share < 1:
+        percent = f"{min(100 * share, 99.9):.3g}%"
+        notes.append(
+            f"{percent} of the rows are of the class {short(largest)}, so always guessing it is {percent} accurate; "
+            "judge by NLL rather than accuracy"
+        )
     twins: dict[str, list[str]] = {}
     for name in names:
         twins.setdefault(name.lower(), []).append(name)

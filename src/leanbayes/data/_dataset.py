@@ -90,6 +90,7 @@ class Column:
         parts: The inputs that a date becomes: days since `origin`, and sines and cosines of its cycles.
         origin: The first date of training, in seconds since 1970.
         unit: What stands beside its numbers, such as "kg"; empty for none.
+        limits: The smallest and the largest number of training; None where they are not known.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Column:
     parts: tuple[str, ...] = ()
     origin: float = 0.0
     unit: str = ""
+    limits: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if self.kind is None:
@@ -148,6 +150,7 @@ class Column:
         found: dict[str, Any] = {"name": self.name, "categories": list(self.categories), "kind": self.kind}
         found |= {"format": self.format, "others": list(self.others), "indicator": self.indicator}
         found |= {"parts": list(self.parts), "origin": self.origin, "unit": self.unit}
+        found |= {"limits": None if self.limits is None else list(self.limits)}
         return {name: value for name, value in found.items() if value or name in ("name", "categories")}
 
     @classmethod

@@ -41,6 +41,7 @@ def fit_column(
     if kind == "date":
         parts, origin = _date_parts(column.values[rows])
         return Column(column.name, (), "date", column.format.pattern, column.format.others, indicator, parts, origin)
+    known = column.values[rows][~column.missing[rows]]
     return Column(
         column.name,
         kind="boolean" if kind == "boolean" else "number",
@@ -48,6 +49,7 @@ def fit_column(
         others=column.format.others,
         indicator=indicator,
         unit=column.format.unit,
+        limits=(float(known.min()), float(known.max())) if kind == "number" and len(known) else None,
     )
 
 

@@ -173,7 +173,7 @@ def _are_stray(texts: Any, column: Any) -> bool:
 
 
 def _without_unit(column: Any) -> Any:
-    unit = find_unit(column)
+    unit = "" if _are_floats(column) else find_unit(column)  # to look for one takes long
     return in_unit(column, unit)[0] if unit else column
 
 
@@ -228,7 +228,10 @@ def _by_decimal(decimal: str | None, separator: str | None) -> tuple[str, ...]:
 def _number_pattern(name: str) -> str:
     decimal, thousands = (re.escape(mark) if mark else "" for mark in NUMBERS[name])
     thousands = "[ \u00a0\u202f]" if NUMBERS[name][1] == " " else "['’]" if NUMBERS[name][1] == "'" else thousands
-    digits = rf"(\d{{1,3}}({thousands}\d{{3}})+|\d+)" if thousands else r"\d+"
+    groups = rf"\d{{1,3}}({thousands}\d{{3}})+"
+    if name == "1,234.5":
+        groups += r"|\d{1,2}(,\d{2})+,\d{3}"  # India's: 12,34,567
+    digits = rf"({groups}|\d+)" if thousands else r"\d+"
     number = rf"({digits}({decimal}\d*)?|{decimal}\d+)([eE][+-]?\d+)?"
     in_brackets = rf"|\([{SYMBOLS}]?\s?{number}\s?[{SYMBOLS}]?\)"  # as accountants write what is below zero
     words = "|[+-]?(inf|Inf|INF|infinity|Infinity)" if name == "1234.5" else ""

@@ -26,6 +26,8 @@ from leanbayes.data.npz import inputs_of
 
 # What the target of new rows is read for: nothing, where it can be, or as the only rows that count.
 IGNORED, OPTIONAL, NEEDED = "ignored", "optional", "needed"
+# Ranges of the numbers of training by which others are far beyond them.
+_FAR = 2.0
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ def _from_table(path: Path, schema: Schema, targets: str, keep: Sequence[str]) -
     if missing := [code.name for code in schema.columns if code.name not in cells.columns]:
         there = [name for name in cells.columns if name not in {code.name for code in schema.columns}]
         hint = f"; its others are {listed(list(map(repr, there)))}" if there else ""
-        lacks = f"{path.name} lacks the columns {listed(list(map(repr, missing)))}"
+        lacks = f"{path.name} lacks the column{'s' * (len(missing) > 1)} {listed(list(map(repr, missing)))}"
         raise ValueError(f"{lacks}, which the network was trained on{hint}")
     if absent := [name for name in keep if name not in cells.columns]:
         raise ValueError(f"{path.name} has no column {absent[0]!r} to keep; it has {listed(list(cells.columns))}")
@@ -229,7 +231,27 @@ def _notes(columns: Sequence[RawColumn], schema: Schema, path: Path) -> tuple[li
         notes.append(f"numbers of {path.name} without a unit were taken to be in that of training: {listed(bare)}")
     if odd:
         notes.append(f"numbers of {path.name} have a unit where those of training had none: {listed(odd)}")
+    if far := _far_values(columns, schema):
+        notes.append(
+            f"numbers of {path.name} are far beyond those of training, where predictions mean little: {listed(far)}"
+        )
     return notes, counts
+
+
+def _far_values(columns: Sequence[RawColumn], schema: Schema) -> list[str]:
+    """The number of each column that is farthest beyond those of training, where that is far."""
+    found = []
+    for column, code in zip(columns, schema.columns):
+        if code.limits is None or column.is_text or column.missing.all():
+            continue
+        low, high = code.limits
+        beyond = np.nan_to_num(np.maximum(low - column.values, column.values - high), nan=0.0)
+        row = int(beyond.argmax())
+        if beyond[row] > _FAR * (high - low):
+            found.append(
+                f"{column.values[row]:.7g} in row {row + 1} of {code.name!r} (training had {low:.6g} to {high:.6g})"
+            )
+    return found
 
 
 def _with_targets(found: NewRows, cells: Cells, schema: Schema, path: Path, targets: str) -> NewRows:

@@ -56,7 +56,7 @@ class Affine:
         mean, var = _moments(x, axis)
         std = var.sqrt()
         # Rounding alone gives a constant column some variance.
-        std[std <= 1e-12 * mean.abs().clamp_min(1)] = 1
+        std[std <= 1e-12 * mean.abs()] = 1
         if keep:
             kept = torch.tensor(list(keep))
             mean[kept], std[kept] = 0, 1

@@ -99,7 +99,10 @@ def handle_missing(
     if without.any():
         others = listed([short(text) for text in goal.format.others])
         nor = f" or have one that stands for none ({others})" if others else ""
-        notes.append(f"{int(without.sum())} of {len(without)} rows were left out because they lack {goal.name!r}{nor}")
+        count = int(without.sum())
+        lack = "was left out because it lacks" if count == 1 else "were left out because they lack"
+        nor = nor.replace("have", "has") if count == 1 else nor
+        notes.append(f"{count} of {len(without)} rows {lack} {goal.name!r}{nor}")
         goal, features = goal.take(~without), [column.take(~without) for column in features]
     counts = {column.name: int(column.missing.sum()) for column in features}
     there = listed([f"{count} in {name!r}" for name, count in counts.items() if count])

@@ -7,7 +7,9 @@ import io
 from collections.abc import Sequence
 from itertools import islice
 
-_NAMED, _MOST_TEXT = 3, 40
+from leanbayes.data._names import title_above
+
+_NAMED = 3
 
 
 def with_unnamed(names: list[str], rows: Sequence[Sequence[str]], notes: list[str]) -> list[str]:
@@ -61,11 +63,7 @@ def uneven(name: str, text: str, separator: str, width: int, header: int) -> str
         return f"{where}a quotation mark in line {first} is never closed; remove it, or close it"
     if width == 1:
         title = lines[max(0, header - 1)].strip()
-        title = title if len(title) <= _MOST_TEXT else title[: _MOST_TEXT - 3] + "..."
-        return (
-            f"{where}its first line, {title!r}, is a single name, and line {first} has {count} cells; remove what "
-            "stands above the names of the columns"
-        )
+        return title_above(name, title, f"is a single name, and line {first} has {count} cells")
     some = [f"line {start} has {cells} cell{'s' if cells > 1 else ''}" for start, cells, _ in islice(found, _NAMED)]
     more = len(found) - len(some)
     others = f" and so on, {len(found):,} lines in all" if more else ""

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from leanbayes.data._dataset import Dataset, Origin
 from leanbayes.data._files import PathLike, data_root
+from leanbayes.data._repeats import on_repeats
 
 Reader = Callable[..., Dataset]
 _Reader = TypeVar("_Reader", bound=Reader)
@@ -21,6 +22,7 @@ _FILES: dict[str, Reader] = {}
 _FOLDERS: list[tuple[Callable[[Path], bool], Reader]] = []
 _FAMILIES: dict[str, Reader] = {}
 _SHEETS, _ARRAYS = (".xlsx", ".xls", ".ods"), (".npy", ".pt", ".pth", ".pkl", ".mat", ".h5", ".hdf5")
+_ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar", ".bz2", ".xz", ".zst")
 # Options of readers that decide how examples are read, not which.
 _ONLY_HOW = ("download", "lazy", "workers")
 
@@ -118,6 +120,7 @@ def load(data: PathLike, root: PathLike | None = None, **options: Any) -> Datase
     if reader is None:
         hint = "; save the sheet as CSV" if path.suffix.lower() in _SHEETS else ""
         hint = "; save arrays x and y with numpy.savez" if path.suffix.lower() in _ARRAYS else hint
+        hint = "; unpack it first" if path.suffix.lower() in _ARCHIVES else hint
         raise ValueError(f"{name} has an unknown format; supported files end in {', '.join(_FILES)}{hint}")
     return _call(name, reader, (path,), options, where=path)
 
@@ -153,7 +156,10 @@ def _call(
         raise ValueError(f"data set {name!r} has no option {unknown[0]!r}; its options are {', '.join(known)}")
     defaults = {option: signature.parameters[option].default for option in known}
     path = None if where is None else os.path.abspath(os.path.expanduser(where))
-    return replace(reader(*positional, **options), origin=Origin(key, _plain(defaults | options), path=path))
+    dataset = reader(*positional, **options)
+    # Published sets are what they are.
+    notes = dataset.notes if where is None else (*dataset.notes, *on_repeats(dataset))
+    return replace(dataset, notes=notes, origin=Origin(key, _plain(defaults | options), path=path))
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from leanbayes.data._extras import need
 
 # Symbols, which numbers are read with and without.
-SYMBOLS = "€$£¥%"
+SYMBOLS = "€$£¥₹₩₽₺₴₪฿%"
 _CODES = (
     "EUR", "USD", "GBP", "CHF", "JPY", "CNY", "INR", "CAD", "AUD", "NZD", "SEK", "NOK", "DKK", "PLN", "CZK", "HUF",
-    "RON", "TRY", "BRL", "MXN", "ZAR", "SGD", "HKD", "KRW",
+    "RON", "TRY", "BRL", "MXN", "ZAR", "SGD", "HKD", "KRW", "R$", "US$", "Rs.", "Rs", "kr",
 )  # fmt: skip
 _BLANK = r"[\s\x{a0}\x{202f}]"
 # Before a number, other letters belong to a code or a name: A 12, Room 5.
-_BEFORE = "|".join(_CODES)
+_BEFORE = "|".join(map(re.escape, _CODES))
 _NUMBER = r"[+\-\x{2212}]?[\d.,](?:[\d.,'’\x{a0}\x{202f} ]*\d)?(?:[eE][+-]?\d+)?"
 # Words and symbols, with a power at the end at most: km/h, sq ft, µg/dL, m², kg/m3.
 _AFTER = r"[\pL°][^\d,;:()]{0,14}[23]?"
@@ -43,7 +44,8 @@ def find_unit(column: Any) -> str:
     known = column.drop_null()
     found = ""
     for sample in (known.slice(0, _FEW), known):  # a few tell most columns of other texts
-        found = next((symbol for symbol in SYMBOLS if _all_have(sample, symbol)), "") or _most_frequent(sample)
+        # "R$" before the dollar that is in it.
+        found = _most_frequent(sample) or next((symbol for symbol in SYMBOLS if _all_have(sample, symbol)), "")
         if not found:
             break
     return found

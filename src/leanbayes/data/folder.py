@@ -182,7 +182,8 @@ def _named(path: Path, names: tuple[str, ...]) -> Path | None:
 
 
 def _folders(path: Path) -> list[Path]:
-    return sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    # Archives packed on a Mac bring a folder of their own.
+    return sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith((".", "__MACOSX")))
 
 
 def _images(folder: Path, first: bool = False) -> list[Path]:

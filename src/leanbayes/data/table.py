@@ -32,6 +32,7 @@ from leanbayes.data._prepare import (
 from leanbayes.data._registry import register_file
 from leanbayes.data._roles import choose_target, is_free_text, unknown_columns, unknown_target
 from leanbayes.data._split import TEST_STREAM, VALID_STREAM, hold_out, hold_out_last
+from leanbayes.data._suspects import on_far_values
 from leanbayes.data._table_errors import Problem, TableError, raise_all
 
 # Whole numbers of at most so many values are classes, unless `task` says otherwise.
@@ -153,6 +154,7 @@ def read_table(
             f"{advice}"
         )
     notes += on_leaks(goal.name, y, used, train_rows)
+    notes += on_far_values([*used, *([goal] if task == "regression" else [])])
     x = torch.from_numpy(encode_columns(used, fitted, len(y)))
     train, valid_part, test_part = (
         Part(x[rows], torch.from_numpy(y[rows])) for rows in (train_rows, valid_rows, test_rows)
@@ -239,6 +241,12 @@ def _targets(
     if task is None:
         task = "regression" if is_number and not few else "classification"
     where, other = f"the target {goal.name!r} of {path.name}", {"target": "NAME"}
+    if goal.format.kind == "date" and (task == "regression" or (guessed and len(names) > _FEW_CLASSES)):
+        text = (
+            f"{where} holds dates, which cannot be predicted; turn them into numbers, such as days since another date"
+        )
+        problems.append(Problem(text))
+        return np.zeros(len(values)), [], task
     if task == "regression":
         if not is_number:
             text = f"{where} holds text ({short(str(names[0]))}), which no regression predicts"

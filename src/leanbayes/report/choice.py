@@ -60,9 +60,12 @@ def too_few(comparison: Comparison) -> bool:
 
 
 def learned_nothing(comparison: Comparison) -> bool:
-    """Whether no method is clearly better than a constant guess."""
+    """Whether no small method, or none at all where none is small, is clearly better than a constant guess."""
     key = first_of(comparison, LIKELIHOOD)
-    return key is not None and all(comparison.chance(entry, key) for entry in comparison.having(key))
+    if key is None:
+        return False
+    near = [entry for entry in small(comparison) if key in entry.measures]
+    return all(comparison.chance(entry, key) for entry in near or comparison.having(key))
 
 
 def firm(comparison: Comparison) -> bool:
@@ -110,14 +113,22 @@ def choice(comparison: Comparison) -> Finding | None:
             QUESTION, f"No answer yet: {tested_on(comparison)} cannot tell methods apart. Collect more data first."
         )
     if learned_nothing(comparison):
-        guess = measure.write(comparison.evidence.guess[key])
-        return Finding(
-            QUESTION,
-            f"None yet: no method clearly beats the {measure.title} of a constant guess, {guess}. Train longer, or "
-            "check the data.",
-        )
+        return Finding(QUESTION, _none_learned(comparison, measure))
     remarks = (_dearer(comparison, chosen, measure), _blind_spot(comparison, chosen, key), _caution(comparison))
     return Finding(QUESTION, _main_sentence(comparison, chosen, measure), remarks)
+
+
+def _none_learned(comparison: Comparison, measure: Measure) -> str:
+    key = measure.key
+    guess = f"the {measure.title} of a constant guess, {measure.write(comparison.evidence.guess[key])}"
+    top = best(measure, [entry for entry in comparison.having(key) if not comparison.chance(entry, key)])
+    if top is None:
+        return f"None yet: no method clearly beats {guess}. Train longer, or check the data."
+    value, size = measure.write(top.measures[key].mean), f"{top.measures['overhead'].mean:.2f}×"
+    return (
+        f"None with up to {SMALL}× the parameters: none of them clearly beats {guess}. {called(top)} does "
+        f"({value}), at {size} the parameters."
+    )
 
 
 def _main_sentence(comparison: Comparison, chosen: Entry, measure: Measure) -> str:

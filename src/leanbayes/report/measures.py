@@ -76,12 +76,24 @@ class Measure:
         return f"{self.better} is better" if self.better else ""
 
 
+def four_digits(value: float) -> str:
+    """At least four significant digits; errors in a currency are no powers of ten to their readers.
+
+    Example:
+        >>> four_digits(0.12345), four_digits(1234.5), four_digits(45123.4), four_digits(1.5e18)
+        ('0.1235', '1234', '45,123', '1.5e+18')
+    """
+    return f"{value:,.0f}" if 9999.5 <= abs(value) < 1e9 else f"{value:.4g}"
+
+
 def _decimals(value: float) -> str:
-    return f"{value:.4f}" if abs(value) < 1 else f"{value:.3f}" if abs(value) < 100 else f"{value:.4g}"
+    return f"{value:.4f}" if abs(value) < 1 else f"{value:.3f}" if abs(value) < 100 else four_digits(value)
 
 
 def _significant(value: float) -> str:
-    return f"{value:#.3g}".rstrip(".") if abs(value) < 999.5 else f"{value:,.0f}"
+    if abs(value) < 999.5:
+        return f"{value:#.3g}".rstrip(".")
+    return f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.4g}"
 
 
 _WRITERS = {

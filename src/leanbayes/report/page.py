@@ -49,6 +49,7 @@ def _sections(comparison: Comparison) -> list[tuple[str, str, Markup]]:
     spreads = [plot for plot in (coverage(comparison), position(comparison), intervals(comparison)) if plot]
     found = [
         ("choose", "Which method to choose", _findings(comparison)),
+        ("notes", "Notes on the data", _notes(comparison)),  # what they say may make the figures worthless
         ("table", "All methods", comparison_table(comparison) if comparison.entries else None),
         ("cost", "Quality against cost", tag("div", costs) if costs else None),
         ("reliability", "Reliability", reliability(comparison)),
@@ -57,7 +58,6 @@ def _sections(comparison: Comparison) -> list[tuple[str, str, Markup]]:
         ("entropy", "Unfamiliar inputs", entropy(comparison)),
         ("examples", "Examples", examples(comparison, recommended(comparison))),
         ("training", "Training", training_curves(comparison)),
-        ("notes", "Notes on the data", _notes(comparison)),
     ]
     return [(name, title, content) for name, title, content in found if content is not None]
 
