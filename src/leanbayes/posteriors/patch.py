@@ -124,10 +124,10 @@ class PatchGroup(ComponentGroup):
         return [sum(p * math.log(p) for p in self.mixing if p > 0) * count]
 
     def choose(self, shape: tuple[int, ...], like: Tensor, spec: Sampling) -> Tensor:
-        """Drawn indices; where probabilities are learned, the pass notes how probable each row's are."""
+        """Drawn indices; where an objective scores them, the pass notes how probable each row's are."""
         index = self.pick(shape, like, spec)
         frame = current_frame()
-        if self.logits is not None and frame is not None:
+        if self.logits is not None and frame is not None and spec.scores_choices:
             log_probs = self.log_probs(like)
             frame.choices.append(counts(index, self.components, log_probs.dtype) @ log_probs)
         return index
