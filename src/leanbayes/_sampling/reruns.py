@@ -7,6 +7,8 @@ import weakref
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 import torch
+from torch._C import _current_graph_task_id
+from torch._C._autograd import _top_saved_tensors_default_hooks
 from torch.utils import checkpoint as torch_checkpoint
 
 from leanbayes._sampling.state import LOCAL, Sampling, current_frame, current_sampling, using
@@ -57,11 +59,14 @@ def _with_copied_sources(state: Sampling) -> Sampling:
     )
 
 
+def may_run_again() -> bool:
+    """Whether what eager code runs now may be run again by a backward pass: checkpoints keep tensors by hooks."""
+    return _top_saved_tensors_default_hooks(True) is not None
+
+
 def note_dependence(owner: torch.nn.Module, depends: bool) -> None:
-    """Note whether a run of a layer or weight found what a second run would not find by itself."""
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
-        return
-    if depends == (owner in _DEPENDENT):  # asked first: changes take longer, and most runs are like the last one
+    """Note whether a run that `may_run_again` of a layer or weight found what a second one would not find by itself."""
+    if not torch.is_grad_enabled():
         return
     if depends:
         _DEPENDENT.add(owner)
@@ -70,13 +75,13 @@ def note_dependence(owner: torch.nn.Module, depends: bool) -> None:
 
 
 def runs_blind() -> bool:
-    """Whether a backward pass runs a block again that does not know what the first run found."""
-    return not torch.compiler.is_compiling() and LOCAL.reruns == 0 and torch._C._current_graph_task_id() != -1
+    """Whether eager code is a block that a backward pass runs again and that does not know what the first run found."""
+    return _current_graph_task_id() != -1 and LOCAL.reruns == 0
 
 
 def check_rerun(owner: torch.nn.Module) -> None:
     """Raise in a second run that would draw otherwise than the first did: gradients would be wrong without a word."""
-    if not runs_blind():
+    if _current_graph_task_id() == -1 or not runs_blind():  # asked of every layer and weight
         return
     if _is_reentrant():
         raise RuntimeError(
@@ -88,7 +93,7 @@ def check_rerun(owner: torch.nn.Module) -> None:
 
 def check_component_known() -> None:
     """Raise in a second run that does not know the component of the first: each layer would draw another one."""
-    if runs_blind():
+    if not torch.compiler.is_compiling() and runs_blind():
         raise RuntimeError(f"activation checkpointing ran a layer again without its component; {_ADVICE}")
 
 
