@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._C._autograd import _top_saved_tensors_default_hooks
 
 from leanbayes import noise
-from leanbayes._owners import derived, note_move, owners, sorted_owners
+from leanbayes._owners import WithSettings, derived, note_move, owners, sorted_owners
 from leanbayes._sampling import (
     Frame,
     Identity,
@@ -35,7 +35,7 @@ _AS_IT_IS = nullcontext()
 _SIGNS = "signs"
 
 
-class RandomParameter(nn.Module):
+class RandomParameter(WithSettings):
     """A posterior and a prior for one tensor: what layers draw from, what reports the KL, what tied layers share.
 
     What it draws during one pass is kept in the pass's frame, so that an example meets one draw wherever the weight is

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes import noise
+from leanbayes._owners import WithSettings
 from leanbayes._sampling import Sampling
 from leanbayes.noise import full_precision
 
@@ -56,7 +57,7 @@ def each_draw(function: Callable[[Tensor], Tensor], eps: Tensor) -> Tensor:
     return function(eps.squeeze(0)).unsqueeze(0) if eps.shape[0] == 1 else function(eps)
 
 
-class Posterior(nn.Module, ABC):
+class Posterior(WithSettings, ABC):
     """A distribution over one tensor.
 
     Subclasses give `rsample` and `mean`; the other views are optional. Nothing drawn is kept on the module.
@@ -78,6 +79,7 @@ class Posterior(nn.Module, ABC):
         stacked_axes: Axes of its parameters in front of those of the tensor.
         draws_copies: Whether every draw is one of a few copies as it stands, see `stack` and `choice`.
         known: What was computed of a posterior that several are joined to, whose values stay; None of others.
+        laid_out: Of such a posterior, where the elements of each part lie, by parameter.
     """
 
     offers: frozenset[str] = frozenset({"draws"})
@@ -93,6 +95,7 @@ class Posterior(nn.Module, ABC):
     stacked_axes: ClassVar[int] = 0
     draws_copies: bool = False
     known: dict[str, Tensor] | None = None
+    laid_out: dict[str, Any]
 
     @property
     @abstractmethod
