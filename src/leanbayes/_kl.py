@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from leanbayes._owners import WithSettings, derived, owners
 from leanbayes.noise import as_dtype
-from leanbayes.posteriors._base import Posterior
 from leanbayes.posteriors._divergence import Divergence, JointTerm, Mixture
 from leanbayes.posteriors._joined import joined_in_pass
 
@@ -108,13 +107,14 @@ def _offers(model: nn.Module, mixture: Mixture, constant: bool | None) -> tuple[
 
 def _values(parts: list[Divergence]) -> list[Tensor]:
     """Divergences of one kind, as few as they can be computed as."""
-    if type(parts[0].posterior).is_measured_alone is Posterior.is_measured_alone:
+    posteriors = [part.posterior for part in parts]
+    apart = type(posteriors[0]).measured_alone(posteriors) if len(parts) > 1 else []
+    if not apart:
         return [_as_one(parts).value()]
-    alone: list[Divergence] = []
-    rest: list[Divergence] = []
-    for part in parts:
-        (alone if part.posterior.is_measured_alone() else rest).append(part)
-    return [part.value() for part in alone] + ([_as_one(rest).value()] if rest else [])
+    alone = set(map(id, apart))
+    values = [part.value() for part in parts if id(part.posterior) in alone]
+    rest = [part for part in parts if id(part.posterior) not in alone]
+    return [*values, _as_one(rest).value()] if rest else values
 
 
 def _as_one(parts: list[Divergence]) -> Divergence:

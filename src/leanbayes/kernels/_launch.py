@@ -12,7 +12,6 @@ from torch import Tensor
 from leanbayes.kernels._layout import MatrixLayout
 from leanbayes.kernels._tiles import finish_factors
 
-
 _HERE = nullcontext()
 
 

@@ -16,7 +16,8 @@ from leanbayes._sampling import Sampling
 from leanbayes.noise import full_precision
 
 
-@dataclass(frozen=True, eq=False)
+# Not frozen, as many are made in every pass, and what is frozen takes three times as long to make.
+@dataclass(eq=False)
 class Moments:
     """Mean (None where it is zero) and variance of independent elements, in float32 or float64."""
 
@@ -24,7 +25,7 @@ class Moments:
     var: Tensor
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Factors:
     """A weight and the scales of its input and output features, one row of scales per draw.
 
@@ -163,6 +164,7 @@ class Posterior(WithSettings, ABC):
         """What it adds to a model's KL, None for the divergence from its bound prior.
 
         A mixture with priors of its own says what its mean, sum or joint divergence is made of (see `JointTerm`).
+        Numbers and `Divergence`s are asked for once, and again when an attribute of a distribution has been replaced.
         """
         return None
 
@@ -193,9 +195,10 @@ class Posterior(WithSettings, ABC):
         """Attributes of the posterior that several are joined to, beside their parameters."""
         return {}
 
-    def is_measured_alone(self) -> bool:
-        """Whether its divergence had better be computed on its own, although it could be joined with others."""
-        return False
+    @classmethod
+    def measured_alone(cls, parts: list[Any]) -> list[Any]:
+        """Those of several posteriors that could be joined whose divergence had better be computed on its own."""
+        return []
 
     def together_key(self, what: str) -> tuple[Any, ...] | None:
         """What it has in common with those that are drawn in one go; None where it is alone.

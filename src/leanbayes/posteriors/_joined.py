@@ -94,10 +94,12 @@ def once_in_pass(what: str, value: Tensor, make: Callable[[Tensor], Tensor]) -> 
     return frame.joined[what, id(value)][0]
 
 
-def is_known_in_pass(what: str, value: Tensor) -> bool:
-    """Whether `once_in_pass` has that already."""
+def known_in_pass(what: str) -> set[int]:
+    """By ``id`` the parameters for which `once_in_pass` has that already."""
     frame = None if torch.compiler.is_compiling() else current_frame()
-    return frame is not None and frame.joined is not None and (what, id(value)) in frame.joined
+    if frame is None or frame.joined is None:
+        return set()
+    return {key[1] for key in frame.joined if key[0] == what}
 
 
 def joined_for(parts: Sequence[P], spec: Sampling, kept_axes: int = 0) -> P:
