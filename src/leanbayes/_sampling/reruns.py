@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -16,6 +17,9 @@ from leanbayes._sampling.state import LOCAL, Sampling, current_frame, current_sa
 # Layers and weights whose last run found something that a second run would not find by itself: another state than the
 # default one, or a draw that was made before. Of the whole process: autograd has threads of its own.
 _DEPENDENT: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+# Gives the hooks by which a checkpoint, which runs again what eager code runs now, keeps tensors; None without them. No
+# function of Python's, as every layer and weight asks.
+may_run_again = functools.partial(_top_saved_tensors_default_hooks, True)
 _ADVICE = "pass context_fn=lb.checkpoint_contexts (and use_reentrant=False) to the checkpoint"
 
 
@@ -57,11 +61,6 @@ def _with_copied_sources(state: Sampling) -> Sampling:
         stream=None if stream is None else stream.copy(),
         streams=None if streams is None else tuple(each.copy() for each in streams),
     )
-
-
-def may_run_again() -> bool:
-    """Whether what eager code runs now may be run again by a backward pass: checkpoints keep tensors by hooks."""
-    return _top_saved_tensors_default_hooks(True) is not None
 
 
 def note_dependence(owner: torch.nn.Module, depends: bool) -> None:

@@ -387,18 +387,20 @@ class _Layers:
     def __init__(self, parts: Sequence[PatchPosterior]) -> None:
         self.groups: list[PatchGroup] = list(dict.fromkeys(part.group for part in parts))
         place = {group: number for number, group in enumerate(self.groups)}
-        self.columns = [place[part.group] for part in parts]
-        self.sizes = [part.shape.numel() for part in parts]
+        self.columns = tuple([place[part.group] for part in parts])
+        self.sizes = tuple([part.shape.numel() for part in parts])
         self.every = tuple(range(len(parts)))
         self.small = tuple(number for number, size in enumerate(self.sizes) if size < _SMALL)
 
     def index(self, picked: Tensor, numbers: tuple[int, ...]) -> Tensor:
         """Choices ``[n, layers]`` as one index ``[n, all elements]`` of some of the posteriors."""
-        columns, sizes = ([each[number] for number in numbers] for each in (self.columns, self.sizes))
+        columns, sizes = self.columns, self.sizes
+        if len(numbers) < len(columns):
+            columns, sizes = (tuple([each[number] for number in numbers]) for each in (columns, sizes))
         if traced():  # where nothing is copied from the host, as steps of networks side by side are recorded
             runs = [picked[:, column, None].expand(-1, size) for column, size in zip(columns, sizes)]
             return torch.cat(runs, 1)
-        return picked.index_select(1, _make_numbers(tuple(columns), tuple(sizes), picked.device))
+        return picked.index_select(1, _make_numbers(columns, sizes, picked.device))
 
 
 def _choose_together(groups: Sequence[PatchGroup], n: int, like: Tensor, spec: Sampling) -> Tensor:
