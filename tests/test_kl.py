@@ -170,6 +170,30 @@ def test_nothing_known_is_an_error_that_says_so():
         lb.kl(model)
 
 
+@pytest.mark.parametrize("method", [lb.MeanField(), lb.Rank1(2)], ids=str)
+def test_weights_are_asked_once_what_they_add(method, monkeypatch):
+    model, asked = net(method), []
+    offer = RandomParameter.kl_terms
+    monkeypatch.setattr(RandomParameter, "kl_terms", lambda *args: asked.append(args) or offer(*args))
+    first = lb.kl(model)
+    count = len(asked)
+    assert lb.kl(model) == first and len(asked) == count > 0
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_a_setting_that_is_replaced_counts_from_then_on(constant):
+    model, narrow = net(lb.MeanField()), lb.Normal(0, 0.1)
+    before = lb.kl(model, constant=constant)
+    model[0].weight.prior = narrow
+    first = kl_divergence(model[0].weight.posterior, narrow)
+    torch.testing.assert_close(lb.kl(model, constant=constant), first + model[3].weight.kl())
+    assert lb.kl(model, constant=constant) > before
+    mixture = net(lb.Rank1(2))
+    before = lb.kl(mixture)
+    mixture[3].weight.posterior.input_prior = None  # points from now on
+    assert lb.kl(mixture) < before
+
+
 def test_the_divergence_is_that_of_a_model():
     with pytest.raises(TypeError, match="kl takes an nn.Module, not Tensor"):
         lb.kl(torch.zeros(3))

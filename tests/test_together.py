@@ -87,7 +87,7 @@ def test_a_draw_is_laid_out_as_its_weight():
     parts = [MeanFieldPosterior(torch.randn(4, 3, 2, 2).contiguous(memory_format=torch.channels_last), 0.1),
              MeanFieldPosterior(torch.randn(5), 0.1), MeanFieldPosterior(torch.randn(2, 6), 0.1)]  # fmt: skip
     whole = joined(parts)
-    for got, part in zip(pieces(whole.loc.unsqueeze(0), [part.loc for part in parts]), parts, strict=True):
+    for got, part in zip(pieces(whole.loc.unsqueeze(0), whole.laid_out["loc"]), parts, strict=True):
         torch.testing.assert_close(got[0], part.loc)
         assert got[0].stride() == part.loc.stride()
     whole.scale().sum().backward()
@@ -218,7 +218,8 @@ def test_transformations_see_joined_parameters_as_autograd_does():
     def squares(*locs):
         for part, loc in zip(parts, locs):
             part._parameters["loc"] = loc
-        drawn = pieces(joined(parts).loc.unsqueeze(0), locs)
+        whole = joined(parts)
+        drawn = pieces(whole.loc.unsqueeze(0), whole.laid_out["loc"])
         return sum((number + 1) * each.pow(2).sum() for number, each in enumerate(drawn))
 
     locs = [part.loc.detach() for part in parts]
@@ -366,7 +367,7 @@ def test_tensors_taken_apart_have_the_gradients_of_slices(shapes, rows):
     torch.manual_seed(0)
     originals = [torch.randn(*shape) for shape in shapes]
     whole = torch.randn(*rows, sum(each.numel() for each in originals), dtype=torch.double, requires_grad=True)
-    found = pieces(whole, originals)
+    found = pieces(whole, places(originals))
     start, expected = 0, []
     for each in originals:
         expected.append(whole[..., start : start + each.numel()].reshape(*rows, *each.shape))

@@ -41,10 +41,11 @@ class MixturePart:
     def split(self, points: Any) -> dict[int, Any]:
         """The component of each group, by id of its identity, of numbered points: a whole number or a tensor."""
         found: dict[int, Any] = {}
-        for group in self.groups:
+        last = self.groups[-1]
+        for group in self.groups[:-1]:
             found[id(group.identity)] = points % group.components
             points = points // group.components
-        return found
+        return found | {id(last.identity): points}
 
 
 def mixture_parts(model: nn.Module) -> list[MixturePart]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from leanbayes._owners import derived, owners
+from leanbayes._owners import WithSettings, derived, owners
 from leanbayes.noise import as_dtype
 from leanbayes.posteriors._divergence import Divergence, JointTerm, Mixture
 from leanbayes.posteriors._joined import joined_in_pass
@@ -34,12 +34,13 @@ def kl(model: nn.Module, mixture: Mixture = "mean", *, constant: bool | None = N
         raise TypeError(f"kl takes an nn.Module, not {type(model).__name__}")
     if mixture not in ("mean", "sum", "joint"):
         raise ValueError(f"mixture is 'mean', 'sum' or 'joint', not {mixture!r}")
-    offered = [term for owner in owners(model, "kl_terms") for term in owner.kl_terms(mixture, constant)]
-    device = next(model.parameters(), torch.zeros(())).device
-    known = sum([term for term in offered if isinstance(term, float)])
-    before: list[Any] = derived(model, "kinds of divergences", list)
+    lasting, anew = _offers(model, mixture, constant)
+    first = next(model.parameters(), None)
+    device = torch.zeros(()).device if first is None else first.device
+    known = lasting.known + anew.known
     terms = [
-        as_dtype(term if term.device == device else term.to(device), torch.float32) for term in add_up(offered, before)
+        as_dtype(term if term.device == device else term.to(device), torch.float32)
+        for term in (*lasting.values(), *anew.values())
     ]
     if not terms:
         return torch.full((), float(known), device=device)
@@ -47,55 +48,73 @@ def kl(model: nn.Module, mixture: Mixture = "mean", *, constant: bool | None = N
     return total + known if known else total
 
 
-def add_up(offered: list[Any], before: list[Any]) -> list[Tensor]:
-    """Terms of a total that are no plain numbers: those of one kind, or of one joint mixture, put together.
+class Offers(NamedTuple):
+    """Terms of a total, with those together that are computed as one.
 
-    Args:
-        offered: The terms.
-        before: Those of the same model that were added up last, see `_kinds`; changed in place.
+    Attributes:
+        known: Sum of those that are plain numbers.
+        tensors: Those that are computed already.
+        alike: Divergences, kind by kind.
+        joint: What joint mixtures are made of, mixture by mixture.
     """
+
+    known: float
+    tensors: list[Tensor]
+    alike: list[list[Divergence]]
+    joint: list[list[JointTerm]]
+
+    def values(self) -> list[Tensor]:
+        """Those that are no plain numbers."""
+        divergences = [value for parts in self.alike for value in _values(parts)]
+        return self.tensors + divergences + [_joint(parts) for parts in self.joint]
+
+
+def put_in_order(terms: list[Any]) -> Offers:
+    """The terms that owners of distributions offer."""
+    alike: dict[Any, list[Divergence]] = {}
     joint: dict[nn.Module, list[JointTerm]] = {}
-    alike: dict[int, list[Divergence]] = {}
-    terms: list[Tensor] = []
-    kinds = iter(_kinds([term for term in offered if isinstance(term, Divergence)], before))
-    for term in offered:
+    # Compilers put what is alike together by themselves.
+    compiling = torch.compiler.is_compiling()
+    for number, term in enumerate(terms):
         if isinstance(term, Divergence):
-            kind = next(kinds)
-            if kind is None or term.posterior.is_measured_alone():
-                terms.append(term.value())
-            else:
-                alike.setdefault(kind, []).append(term)
+            kind = None if compiling else term.join_key()
+            alike.setdefault(number if kind is None else kind, []).append(term)
         elif isinstance(term, JointTerm):
             joint.setdefault(term.group, []).append(term)
-        elif isinstance(term, Tensor):
-            terms.append(term)
-    return terms + [_as_one(parts).value() for parts in alike.values()] + [_joint(parts) for parts in joint.values()]
+    known = sum([term for term in terms if isinstance(term, float)])
+    tensors = [term for term in terms if isinstance(term, Tensor)]
+    return Offers(known, tensors, list(alike.values()), list(joint.values()))
 
 
-def _kinds(terms: list[Divergence], before: list[Any]) -> list[int | None]:
-    """A number for each term that those of one `join_key` share, None where it has none.
+def _offers(model: nn.Module, mixture: Mixture, constant: bool | None) -> tuple[Offers, Offers]:
+    """What follows from the modules of a model and their settings, asked for once, and what is asked for every time."""
+    found = owners(model, "kl_terms")  # first: what is known goes where one of them has gone
+    known: list[Any] = derived(model, ("offers", mixture, constant), list)
+    if known:
+        lasting, others = known
+        return lasting, put_in_order([term for number in others for term in found[number].kl_terms(mixture, constant)])
+    lasting, others, anew = [], [], []
+    for number, owner in enumerate(found):
+        terms = owner.kl_terms(mixture, constant)
+        if isinstance(owner, WithSettings) and all([isinstance(term, (float, Divergence)) for term in terms]):
+            lasting += terms
+        else:
+            others.append(number)
+            anew += terms
+    known[:] = [put_in_order(lasting), others]
+    return known[0], put_in_order(anew)
 
-    Args:
-        terms: The terms.
-        before: The terms that were asked about last with the answer, which is the same for the same terms.
-    """
-    if torch.compiler.is_compiling():  # compilers put what is alike together by themselves
-        return [None] * len(terms)
-    for others, kinds in before:
-        if _same(terms, others):
-            return kinds
-    numbers: dict[Any, int] = {}
-    keys = [term.join_key() for term in terms]
-    kinds = [None if key is None else numbers.setdefault(key, len(numbers)) for key in keys]
-    before[:] = [(terms, kinds)]
-    return kinds
 
-
-def _same(terms: list[Divergence], others: list[Divergence]) -> bool:
-    """Whether they are of the same objects, which is quicker to see than whether these are equal."""
-    if len(terms) != len(others):
-        return False
-    return all([a[0] is b[0] and a[1] is b[1] and a[2:] == b[2:] for a, b in zip(terms, others)])
+def _values(parts: list[Divergence]) -> list[Tensor]:
+    """Divergences of one kind, as few as they can be computed as."""
+    posteriors = [part.posterior for part in parts]
+    apart = type(posteriors[0]).measured_alone(posteriors) if len(parts) > 1 else []
+    if not apart:
+        return [_as_one(parts).value()]
+    alone = set(map(id, apart))
+    values = [part.value() for part in parts if id(part.posterior) in alone]
+    rest = [part for part in parts if id(part.posterior) not in alone]
+    return [*values, _as_one(rest).value()] if rest else values
 
 
 def _as_one(parts: list[Divergence]) -> Divergence:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 _Kind = TypeVar("_Kind", bound=nn.Module)
 T = TypeVar("T")
@@ -34,14 +34,27 @@ class _Census:
 
 
 class _Moves:
-    """How often distributions have moved to another dtype, device or memory format, in the whole process."""
+    """How often distributions have moved to another dtype, device or memory format, or got other settings.
+
+    That is counted in the whole process.
+    """
 
     count = 0
 
 
 def note_move() -> None:
-    """Let what was worked out from dtypes and devices be worked out again."""
+    """Let what was worked out from dtypes, devices and settings be worked out again."""
     _Moves.count += 1
+
+
+class WithSettings(nn.Module):
+    """A module of which more is worked out than follows from its type: it notes when a setting is replaced."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        # Passes set these two: the mode, and tensors where wrappers for several processes put theirs.
+        if name != "training" and not isinstance(value, Tensor):
+            note_move()
 
 
 _KNOWN: weakref.WeakKeyDictionary[nn.Module, _Census] = weakref.WeakKeyDictionary()
@@ -101,7 +114,7 @@ def instances(model: nn.Module, kind: type[_Kind]) -> list[_Kind]:
 
 
 def derived(model: nn.Module, name: Any, make: Callable[[], T]) -> T:
-    """What `make` works out from the modules of a model, kept until it consists of others or a distribution moves.
+    """What `make` works out from the modules of a model and what distributions are set to, kept until either changes.
 
     Args:
         model: Any module.

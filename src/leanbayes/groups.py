@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes import noise
+from leanbayes._owners import WithSettings
 from leanbayes._sampling import Assigned, Identity, Sampling, check_component_known, current_frame
 from leanbayes.kernels._autograd import traced
 from leanbayes.ops import rows_per_sample
@@ -32,7 +33,7 @@ class Column(NamedTuple):
         return self.picked[:, self.number]
 
 
-class ComponentGroup(nn.Module):
+class ComponentGroup(WithSettings):
     """Owns the index of a mixture: the whole model's for rank-1 and ensembles, one layer's for EMP.
 
     Args:
@@ -103,12 +104,6 @@ class ComponentGroup(nn.Module):
             kept = frame.kept[key] = draw() if kept is None else kept.take()
         return kept
 
-    def keep_(self, n: int, drawn: Any) -> None:
-        """Keep what was drawn for n samples until the pass or held context ends."""
-        frame = current_frame()
-        if frame is not None:
-            frame.kept[id(self.identity), n] = drawn
-
     def known_index(self, n: int, like: Tensor, spec: Sampling) -> Tensor | None:
         """The index ``[n]`` where it is settled or was drawn before in this pass, None where it is to be drawn."""
         frame = current_frame()
@@ -154,7 +149,7 @@ class ComponentGroup(nn.Module):
 
     def fixed_index(self, n: int, like: Tensor, spec: Sampling) -> Tensor | None:
         """The index ``[n]`` where the sampling state settles it, None where it is to be drawn."""
-        if not spec.assigned and isinstance(spec.component, str) and spec.component == "random":
+        if spec.leaves_components_open():
             return None
         if self.given_rows(spec) is not None:
             raise ValueError(

@@ -97,7 +97,9 @@ class LinearOp(ABC):
     def spread(self, factor: Tensor, x: Tensor, batch_dim: int = 0) -> Tensor:
         """View ``[rows or samples, features]`` so that it broadcasts with an input or output, in its dtype."""
         rows = expand_rows(factor, x.shape[batch_dim])
-        return as_dtype(self.add_feature_axis(rows, x.dim(), batch_dim), x.dtype)
+        if rows.dim() != x.dim():
+            rows = self.add_feature_axis(rows, x.dim(), batch_dim)
+        return as_dtype(rows, x.dtype)
 
     def __init_subclass__(cls, **options: Any) -> None:
         # Gradients that were written for another map would be wrong without a word.

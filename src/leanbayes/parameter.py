@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from torch._C._autograd import _top_saved_tensors_default_hooks
 
 from leanbayes import noise
-from leanbayes._owners import derived, note_move, owners, sorted_owners
+from leanbayes._owners import WithSettings, derived, note_move, owners, sorted_owners
 from leanbayes._sampling import (
     Frame,
     Identity,
     Sampling,
     check_rerun,
     current_frame,
+    may_run_again,
     note_dependence,
     tell_when_spent,
 )
@@ -34,7 +35,7 @@ _AS_IT_IS = nullcontext()
 _SIGNS = "signs"
 
 
-class RandomParameter(nn.Module):
+class RandomParameter(WithSettings):
     """A posterior and a prior for one tensor: what layers draw from, what reports the KL, what tied layers share.
 
     What it draws during one pass is kept in the pass's frame, so that an example meets one draw wherever the weight is
@@ -247,23 +248,27 @@ class RandomParameter(nn.Module):
 
     def _once(self, what: str, n: int, spec: Sampling, draw: Callable[[], Any]) -> Any:
         """What `draw` gives, drawn once during one pass or held context."""
-        frame = current_frame()
+        frame, compiling = current_frame(), torch.compiler.is_compiling()
         if frame is None:
-            check_rerun(self)
+            if not compiling:
+                check_rerun(self)
             return draw()
         component = None if isinstance(spec.component, Tensor) else spec.component
         # Exported for batches of any size, the number of rows is a symbol, which has no hash.
         count = str(n) if isinstance(n, torch.SymInt) else n
         key = (id(self.identity), what, count, component)
-        if key in frame.kept:
+        kept = frame.kept.get(key)
+        if kept is not None:
             # A second run of this use alone would draw anew.
-            note_dependence(self, True)
-            return frame.kept[key]
-        check_rerun(self)
-        note_dependence(self, False)
-        if torch.compiler.is_compiling():
+            if not compiling and may_run_again():
+                note_dependence(self, True)
+            return kept
+        if compiling:
             frame.kept[key] = draw()
             return frame.kept[key]
+        check_rerun(self)
+        if may_run_again():
+            note_dependence(self, False)
         # A part that runs without gradients may draw what a later one learns from.
         with torch.enable_grad() if frame.wants_gradients() else _AS_IT_IS:
             if frame.root is None or not self._drawn_with_others(frame, what, key, spec):
@@ -287,7 +292,8 @@ class RandomParameter(nn.Module):
         for partner, drawn in zip(partners, draws):
             if drawn is not None:
                 frame.kept.setdefault((id(partner.identity), *key[1:]), drawn)
-                tell_when_spent(frame, drawn)
+                if frame.lasting:
+                    tell_when_spent(frame, drawn)
         return key in frame.kept
 
     def _signs_with_others(self, frame: Frame, key: tuple[Any, ...], spec: Sampling) -> bool:

@@ -454,3 +454,12 @@ def test_the_look_at_the_first_batch_leaves_a_training_as_it_was(monkeypatch):
             patch.setattr(lb.ELBO, "_check_apart", lambda *_: None)
             blind = first_step(dropout)
         torch.testing.assert_close(looked, blind, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("components", ["average", "mixture"])
+@pytest.mark.parametrize("method", [lb.EMP(learn_mixing=True), lb.ECMP(learn_mixing=True)], ids=str)
+def test_learned_mixing_is_evaluated_with_a_single_sample(method, components):
+    model = lb.bayesianize(small_net(), method)
+    terms = lb.ELBO(model, 24, components=components).eval()(*data())
+    torch.testing.assert_close(terms.loss, terms.nll + terms.kl / 24)
+    assert terms.outputs.shape == (1, 24, 3) and terms.loss.isfinite()

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import leanbayes as lb
-from leanbayes._kl import add_up
+from leanbayes._kl import put_in_order
 from leanbayes._sampling import Sampling
 from leanbayes.groups import ComponentGroup
 from leanbayes.ops import op_for
@@ -18,7 +18,7 @@ from leanbayes.testing import PosteriorSuite, assert_close, assert_mean_close, a
 def divergence(posteriors, mixture):
     """The total of what posteriors offer."""
     terms = [term for posterior in posteriors for term in posterior.divergence_terms(None, mixture, None)]
-    return sum(add_up(terms, []), torch.zeros(()))
+    return sum(put_in_order(terms).values(), torch.zeros(()))
 
 
 def random_factors(posterior):

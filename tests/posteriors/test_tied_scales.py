@@ -33,7 +33,7 @@ def test_joined_scales_are_those_of_the_parts():
     ones = parts()
     assert len({one.join_key() for one in ones}) == 1 and ones[0].join_key() is not None
     whole = joined(ones)
-    scales = pieces(whole.scale()[None], [one.loc for one in ones])
+    scales = pieces(whole.scale()[None], whole.laid_out["loc"])
     for one, scale in zip(ones, scales, strict=True):
         torch.testing.assert_close(scale[0], alone(one))
         assert scale[0].stride() == one.loc.stride()
@@ -42,7 +42,8 @@ def test_joined_scales_are_those_of_the_parts():
 def test_gradients_reach_every_factor():
     ones, others = parts(), parts()
     weights = [torch.randn(one.shape, dtype=torch.float64) for one in ones]
-    scales = pieces(joined(ones).scale()[None], [one.loc for one in ones])
+    whole = joined(ones)
+    scales = pieces(whole.scale()[None], whole.laid_out["loc"])
     sum((scale[0] * weight).sum() for scale, weight in zip(scales, weights)).backward()
     sum((alone(one) * weight).sum() for one, weight in zip(others, weights)).backward()
     for one, other in zip(ones, others):

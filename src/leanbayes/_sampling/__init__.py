@@ -3,7 +3,13 @@
 from leanbayes._sampling.folding import fold, split
 from leanbayes._sampling.frames import Frame, Identity
 from leanbayes._sampling.passes import FrameCloser, FrameOpener, layer_state, one_pass, own_frame, rows_seen
-from leanbayes._sampling.reruns import check_component_known, check_rerun, checkpoint_contexts, note_dependence
+from leanbayes._sampling.reruns import (
+    check_component_known,
+    check_rerun,
+    checkpoint_contexts,
+    may_run_again,
+    note_dependence,
+)
 from leanbayes._sampling.spent import tell_when_spent
 from leanbayes._sampling.state import (
     Assigned,
@@ -34,6 +40,7 @@ __all__ = [
     "current_sampling",
     "fold",
     "layer_state",
+    "may_run_again",
     "note_dependence",
     "one_pass",
     "own_frame",

@@ -9,7 +9,7 @@ import torch
 
 from leanbayes._inputs import find_rows
 from leanbayes._sampling.frames import Frame
-from leanbayes._sampling.reruns import check_rerun, note_dependence
+from leanbayes._sampling.reruns import check_rerun, may_run_again, note_dependence
 from leanbayes._sampling.state import LOCAL, Sampling, current_frame, current_sampling, using
 
 
@@ -107,5 +107,6 @@ def layer_state(layer: torch.nn.Module) -> Sampling:
         return state
     _drop_ended()
     check_rerun(layer)
-    note_dependence(layer, not state.is_default())
+    if may_run_again():
+        note_dependence(layer, not state.is_default())
     return state

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 import torch
+from torch._C import _current_graph_task_id
+from torch._C._autograd import _top_saved_tensors_default_hooks
 from torch.utils import checkpoint as torch_checkpoint
 
 from leanbayes._sampling.state import LOCAL, Sampling, current_frame, current_sampling, using
@@ -14,6 +17,9 @@ from leanbayes._sampling.state import LOCAL, Sampling, current_frame, current_sa
 # Layers and weights whose last run found something that a second run would not find by itself: another state than the
 # default one, or a draw that was made before. Of the whole process: autograd has threads of its own.
 _DEPENDENT: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+# Gives the hooks by which a checkpoint, which runs again what eager code runs now, keeps tensors; None without them. No
+# function of Python's, as every layer and weight asks.
+may_run_again = functools.partial(_top_saved_tensors_default_hooks, True)
 _ADVICE = "pass context_fn=lb.checkpoint_contexts (and use_reentrant=False) to the checkpoint"
 
 
@@ -58,10 +64,8 @@ def _with_copied_sources(state: Sampling) -> Sampling:
 
 
 def note_dependence(owner: torch.nn.Module, depends: bool) -> None:
-    """Note whether a run of a layer or weight found what a second run would not find by itself."""
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
-        return
-    if depends == (owner in _DEPENDENT):  # asked first: changes take longer, and most runs are like the last one
+    """Note whether a run that `may_run_again` of a layer or weight found what a second one would not find by itself."""
+    if not torch.is_grad_enabled():
         return
     if depends:
         _DEPENDENT.add(owner)
@@ -70,13 +74,13 @@ def note_dependence(owner: torch.nn.Module, depends: bool) -> None:
 
 
 def runs_blind() -> bool:
-    """Whether a backward pass runs a block again that does not know what the first run found."""
-    return not torch.compiler.is_compiling() and LOCAL.reruns == 0 and torch._C._current_graph_task_id() != -1
+    """Whether eager code is a block that a backward pass runs again and that does not know what the first run found."""
+    return _current_graph_task_id() != -1 and LOCAL.reruns == 0
 
 
 def check_rerun(owner: torch.nn.Module) -> None:
     """Raise in a second run that would draw otherwise than the first did: gradients would be wrong without a word."""
-    if not runs_blind():
+    if _current_graph_task_id() == -1 or not runs_blind():  # asked of every layer and weight
         return
     if _is_reentrant():
         raise RuntimeError(
@@ -88,7 +92,7 @@ def check_rerun(owner: torch.nn.Module) -> None:
 
 def check_component_known() -> None:
     """Raise in a second run that does not know the component of the first: each layer would draw another one."""
-    if runs_blind():
+    if not torch.compiler.is_compiling() and runs_blind():
         raise RuntimeError(f"activation checkpointing ran a layer again without its component; {_ADVICE}")
 
 

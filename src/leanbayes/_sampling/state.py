@@ -107,6 +107,10 @@ class Sampling:
         """A state for n draws outside of any pass, from the same source of noise."""
         return Sampling(n=n, generator=self.generator, stream=self.stream)
 
+    def leaves_components_open(self) -> bool:
+        """Whether every component is to be drawn."""
+        return not self.assigned and isinstance(self.component, str) and self.component == "random"
+
     def is_default(self) -> bool:
         """Whether layers draw as they do outside of any context; asked in eager code by every layer."""
         if "_default" not in self.__dict__:
@@ -114,10 +118,9 @@ class Sampling:
         return self.__dict__["_default"]
 
     def _is_default(self) -> bool:
-        plain = self.n == 1 and self.mean is False and self.zero_mean is False and not self.assigned
+        plain = self.n == 1 and self.mean is False and self.zero_mean is False and self.leaves_components_open()
         undirected = self.generator is None and self.stream is None and self.streams is None
-        random = isinstance(self.component, str) and self.component == "random"
-        return plain and undirected and random and not self.joint and self.estimator is None and self.batch_dim == 0
+        return plain and undirected and not self.joint and self.estimator is None and self.batch_dim == 0
 
 
 class _Local(threading.local):

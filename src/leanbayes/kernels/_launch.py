@@ -12,10 +12,13 @@ from torch import Tensor
 from leanbayes.kernels._layout import MatrixLayout
 from leanbayes.kernels._tiles import finish_factors
 
+_HERE = nullcontext()
+
 
 def on_device(x: Tensor) -> AbstractContextManager:
     """Context in which kernels run on the device of a tensor, which need not be the current one."""
-    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
+    elsewhere = x.is_cuda and x.get_device() != torch.cuda.current_device()
+    return torch.cuda.device(x.device) if elsewhere else _HERE
 
 
 def scratch(shape: tuple[int, ...], like: Tensor) -> Tensor:

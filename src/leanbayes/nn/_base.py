@@ -122,11 +122,11 @@ class ConvertedLayer(Converted):
 
     def draws_mean(self, spec: Sampling) -> bool:
         """Whether the sampling state asks for means here."""
-        return applies(spec.mean, self)
+        return spec.mean is not False and applies(spec.mean, self)
 
     def draws_zero_mean(self, spec: Sampling) -> bool:
         """Whether the sampling state asks for zero means here."""
-        return applies(spec.zero_mean, self)
+        return spec.zero_mean is not False and applies(spec.zero_mean, self)
 
     def rows_axis(self, x: Tensor, spec: Sampling) -> int:
         """Axis of the examples in x: ours, else the state's where x has that axis before its features, else 0."""

@@ -157,7 +157,7 @@ def _shallow(module: nn.Module, own_hooks: bool) -> nn.Module:
         held[name] = held[name].copy()
     held["_compiled_call_impl"] = None
     held["_replica_of"] = (original(module),)  # hidden in a tuple: it is no child
-    copied.__dict__ = held
+    object.__setattr__(copied, "__dict__", held)  # see `call_leaf`
     return copied
 
 

@@ -83,8 +83,7 @@ class ComponentBatchNorm(NormLayer):
         if isinstance(spec.component, int):
             self.group.check_known(spec.component)
             return spec.component
-        free = isinstance(spec.component, str) and spec.component == "random" and not spec.assigned
-        return 0 if self.draws_mean(spec) and free else None
+        return 0 if self.draws_mean(spec) and spec.leaves_components_open() else None
 
     def _components(self, x: Tensor, spec: Sampling) -> Tensor:
         rows, group = x.shape[0], self.group

@@ -155,7 +155,7 @@ class NormLayer(ConvertedLayer):
             shift = bias if of_bias is None else of_bias.deviations(spec.n, spec)
             return weight.deviations(spec.n, spec), shift  # pyright: ignore[reportReturnType]
         posterior: Any = weight.posterior
-        if isinstance(posterior, ComponentPoints):
+        if posterior.shared_index:
             index = posterior.group.row_index(x.shape[self.rows_axis(x, spec)], x, spec)
             shift = None if of_bias is None else of_bias.posterior.rsample_rows(index, spec)  # pyright: ignore
             return posterior.rsample_rows(index, spec), shift

@@ -14,7 +14,7 @@ from leanbayes._apart import draws_by_itself, folds_apart
 from leanbayes._components import every_component, mixture_parts, per_row
 from leanbayes._inputs import call, check_no_nan, output_tensor, rows
 from leanbayes._kl import kl
-from leanbayes._owners import owners, settled
+from leanbayes._owners import derived, owners, settled
 from leanbayes._rows import example_axes, examples_first
 from leanbayes._sampling import Sampling, Stream, current_frame, current_sampling, fold, one_pass
 from leanbayes.nn._replica import is_compiled
@@ -144,14 +144,16 @@ class ELBO(nn.Module):
         passed = self._run_checked(x, y, state, batch, axis)
         outputs = passed.outputs
         scores = self.likelihood.per_example(self.likelihood.training_score(outputs, y), mask)  # [S, B]
+        per_example = scores
+        if self.components == "mixture":
+            per_example = torch.logsumexp(scores, 0) - math.log(scores.shape[0])
         if weights is not None:
             weights = weights.to(scores.dtype)
-        if self.components == "mixture":
-            per_example = math.log(scores.shape[0]) - torch.logsumexp(scores, 0)
-        else:
-            per_example = -scores.mean(0)
-        nll = (per_example if weights is None else per_example * weights).mean()
-        loss = nll + self.weight_now * (passed.divergence / self.dataset_size).to(nll.device)
+            per_example = per_example * weights
+        nll = -per_example.mean()
+        loss = torch.addcmul(
+            nll, self.weight_now.to(nll.device), passed.divergence.to(nll.device), value=1 / self.dataset_size
+        )
         if passed.choices:
             loss = loss + _choice_gradient(passed.choices, scores if weights is None else scores * weights)
         return Terms(loss, nll, passed.divergence, outputs)
@@ -169,8 +171,7 @@ class ELBO(nn.Module):
     def _layout(self, state: Sampling, batch: int) -> Sampling:
         """The sampling state for one batch: how many samples are folded, and which components they use."""
         samples = 1 if state.mean is True else self.samples
-        learned = any(owner.needs_two_draws for owner in owners(self.model, "needs_two_draws"))
-        if learned and self.training and torch.is_grad_enabled() and state.mean is not True:
+        if self._learns_choices() and self.training and torch.is_grad_enabled() and state.mean is not True:
             if self.components == "mixture":
                 raise ValueError(
                     "components='mixture' is not offered with learn_mixing=True, whose gradient compares single draws; "
@@ -179,12 +180,20 @@ class ELBO(nn.Module):
             samples, state = max(samples, 2), state.replace(scores_choices=True)
         parts = mixture_parts(self.model)
         if not parts or not isinstance(state.component, str) or state.component != "random":
-            return state.replace(n=samples)
+            return state if state.n == samples else state.replace(n=samples)
         like = next(self.model.parameters())
-        state = state.replace(whole_gradients=True)
         if not self.tile and state.mean is not True:
-            return state.replace(n=samples, assigned=per_row(parts, samples * batch, like, state))
-        return every_component(parts, samples, like, state)
+            assigned = per_row(parts, samples * batch, like, state)
+            return state.replace(n=samples, assigned=assigned, whole_gradients=True)
+        return every_component(parts, samples, like, state.replace(whole_gradients=True))
+
+    def _learns_choices(self) -> bool:
+        """Whether the gradient of something in the model compares two draws."""
+
+        def ask() -> bool:
+            return any([owner.needs_two_draws for owner in owners(self.model, "needs_two_draws")])
+
+        return derived(self.model, "needs two draws", ask)
 
     def _run(self, x: Any, state: Sampling, batch: int, axis: int) -> _Passed:
         with settled(self.model):

@@ -233,7 +233,8 @@ class Categorical(Likelihood):
 
     def _score(self, outputs: Tensor, targets: Tensor, smoothing: float) -> Tensor:
         axis = self._class_axis(outputs.shape, targets)
-        aligned = _tempered(outputs.movedim(axis, -1), self.temperature)
+        last = outputs if axis == outputs.dim() - 1 else outputs.movedim(axis, -1)
+        aligned = _tempered(last, self.temperature)
         if self._soft(outputs.shape, targets):
             log_probs = _precise(aligned).log_softmax(-1)
             wanted = targets.movedim(axis - 1, -1).to(log_probs.dtype)

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from leanbayes import noise
+from leanbayes._owners import WithSettings
 from leanbayes._sampling import Sampling
 from leanbayes.noise import full_precision
 
 
-@dataclass(frozen=True, eq=False)
+# Not frozen, as many are made in every pass, and what is frozen takes three times as long to make.
+@dataclass(eq=False)
 class Moments:
     """Mean (None where it is zero) and variance of independent elements, in float32 or float64."""
 
@@ -23,7 +25,7 @@ class Moments:
     var: Tensor
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Factors:
     """A weight and the scales of its input and output features, one row of scales per draw.
 
@@ -56,7 +58,7 @@ def each_draw(function: Callable[[Tensor], Tensor], eps: Tensor) -> Tensor:
     return function(eps.squeeze(0)).unsqueeze(0) if eps.shape[0] == 1 else function(eps)
 
 
-class Posterior(nn.Module, ABC):
+class Posterior(WithSettings, ABC):
     """A distribution over one tensor.
 
     Subclasses give `rsample` and `mean`; the other views are optional. Nothing drawn is kept on the module.
@@ -78,6 +80,7 @@ class Posterior(nn.Module, ABC):
         stacked_axes: Axes of its parameters in front of those of the tensor.
         draws_copies: Whether every draw is one of a few copies as it stands, see `stack` and `choice`.
         known: What was computed of a posterior that several are joined to, whose values stay; None of others.
+        laid_out: Of such a posterior, where the elements of each part lie, by parameter.
     """
 
     offers: frozenset[str] = frozenset({"draws"})
@@ -93,6 +96,7 @@ class Posterior(nn.Module, ABC):
     stacked_axes: ClassVar[int] = 0
     draws_copies: bool = False
     known: dict[str, Tensor] | None = None
+    laid_out: dict[str, Any]
 
     @property
     @abstractmethod
@@ -164,6 +168,7 @@ class Posterior(nn.Module, ABC):
         """What it adds to a model's KL, None for the divergence from its bound prior.
 
         A mixture with priors of its own says what its mean, sum or joint divergence is made of (see `JointTerm`).
+        Numbers and `Divergence`s are asked for once, and again when an attribute of a distribution has been replaced.
         """
         return None
 
@@ -194,9 +199,10 @@ class Posterior(nn.Module, ABC):
         """Attributes of the posterior that several are joined to, beside their parameters."""
         return {}
 
-    def is_measured_alone(self) -> bool:
-        """Whether its divergence had better be computed on its own, although it could be joined with others."""
-        return False
+    @classmethod
+    def measured_alone(cls, parts: list[Any]) -> list[Any]:
+        """Those of several posteriors that could be joined whose divergence had better be computed on its own."""
+        return []
 
     def together_key(self, what: str) -> tuple[Any, ...] | None:
         """What it has in common with those that are drawn in one go; None where it is alone.

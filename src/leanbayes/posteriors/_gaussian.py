@@ -97,13 +97,13 @@ class GaussianPosterior(Elementwise):
         whole = joined_for(parts, spec)
         drawn = whole.rsample(n, spec) if what == "draw" else whole.deviation(n, spec)
         dtype = whole.narrow_dtype()
-        return pieces(single(drawn if dtype is None else drawn.to(dtype)), [part.loc for part in parts])
+        return pieces(single(drawn if dtype is None else drawn.to(dtype)), whole.laid_out["loc"])
 
     @classmethod
     def view_together(cls, parts: list[Any], view: str) -> Sequence[Any]:
         """See `Posterior`."""
         whole = joined_in_pass(parts)
-        locs = [part.loc for part in parts]
+        locs = whole.laid_out["loc"]
         dtype = whole.narrow_dtype()
         means = pieces(whole.loc if dtype is None else whole.loc.to(dtype), locs)
         if view == "mean":

@@ -55,7 +55,9 @@ def joined(parts: Sequence[P], kept_axes: int = 0) -> P:
     first = parts[0]
     whole = first.__new__(type(first))
     held: dict[str, Any] = first.__dict__.copy()
-    held["_parameters"] = {name: _side_by_side(parts, name, kept_axes) for name in first._parameters}
+    originals: dict[str, list[Any]] = {name: [part._parameters[name] for part in parts] for name in first._parameters}
+    held["laid_out"] = {name: places(each, kept_axes) for name, each in originals.items()}
+    held["_parameters"] = {name: _side_by_side(held["laid_out"][name], each) for name, each in originals.items()}
     held["known"] = {}
     held |= first.joined_state(list(parts))
     object.__setattr__(whole, "__dict__", held)
@@ -92,10 +94,12 @@ def once_in_pass(what: str, value: Tensor, make: Callable[[Tensor], Tensor]) -> 
     return frame.joined[what, id(value)][0]
 
 
-def is_known_in_pass(what: str, value: Tensor) -> bool:
-    """Whether `once_in_pass` has that already."""
+def known_in_pass(what: str) -> set[int]:
+    """By ``id`` the parameters for which `once_in_pass` has that already."""
     frame = None if torch.compiler.is_compiling() else current_frame()
-    return frame is not None and frame.joined is not None and (what, id(value)) in frame.joined
+    if frame is None or frame.joined is None:
+        return set()
+    return {key[1] for key in frame.joined if key[0] == what}
 
 
 def joined_for(parts: Sequence[P], spec: Sampling, kept_axes: int = 0) -> P:
@@ -166,24 +170,20 @@ def single(drawn: Tensor) -> Tensor:
     return drawn.squeeze(0) if drawn.shape[0] == 1 else drawn  # not `[0]`, whose gradient is a copy
 
 
-def pieces(drawn: Tensor, originals: Sequence[Tensor], kept_axes: int = 0) -> Sequence[Tensor]:
-    """Draws ``[n, all elements]`` as one tensor ``[n, *shape]`` for each of the parameters, laid out as they are.
+def pieces(drawn: Tensor, where: Places) -> Sequence[Tensor]:
+    """Draws ``[n, all elements]`` as one tensor ``[n, *shape]`` for each of several, laid out as these are.
 
     Args:
         drawn: Draws from a joined posterior, or ``[all elements]`` for tensors ``[*shape]``.
-        originals: A parameter of each part.
-        kept_axes: As they were joined.
+        where: The places of one of its parameters, see `Posterior.laid_out`.
     """
-    where = places(originals, kept_axes)
     if len(where.shaped) <= _FEW:
         # Autograd's own functions are quicker for vectors and no slower for a few others.
         return _apart(where, drawn)
     return Apart.apply(where, False, drawn) if reverse_mode_alone() else _apart(where, drawn)  # pyright: ignore
 
 
-def _side_by_side(parts: Sequence[Posterior], name: str, kept_axes: int) -> Tensor:
-    tensors: list[Any] = [part._parameters[name] for part in parts]
-    where = places(tensors, kept_axes)
+def _side_by_side(where: Places, tensors: Sequence[Tensor]) -> Tensor:
     return SideBySide.apply(where, *tensors) if reverse_mode_alone() else _joined(where, tensors)  # pyright: ignore
 
 

@@ -19,7 +19,7 @@ from leanbayes.noise import exact_products, full_precision
 from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Posterior, may_join
 from leanbayes.posteriors._gaussian import GaussianPosterior
-from leanbayes.posteriors._joined import memory_order, once_in_pass, pieces
+from leanbayes.posteriors._joined import memory_order, once_in_pass, pieces, places
 from leanbayes.posteriors._method import Method, check_prior
 from leanbayes.posteriors._tied_scales import Block, tied_scales
 from leanbayes.posteriors.mean_field import SILENT, MeanField, MeanFieldPosterior
@@ -89,7 +89,7 @@ class KTiedPosterior(GaussianPosterior):
 
     def _scale_by_hand(self, log_u: Tensor) -> Tensor:
         flat = tied_scales(full_precision(log_u).flatten(), full_precision(self.log_v).flatten(), (self._block(),))
-        return pieces(flat, [self.loc])[0]
+        return pieces(flat, places([self.loc]))[0]
 
     def _scales_of_all(self) -> Tensor:
         """Those of all weights, computed once for draws and divergence."""

@@ -19,7 +19,7 @@ from leanbayes.noise import full_precision
 from leanbayes.ops import LinearOp
 from leanbayes.posteriors._base import Posterior, initial_raw
 from leanbayes.posteriors._gaussian import GaussianPosterior
-from leanbayes.posteriors._joined import is_known_in_pass, once_in_pass
+from leanbayes.posteriors._joined import known_in_pass, once_in_pass
 from leanbayes.posteriors._method import Method, check_prior
 from leanbayes.priors import Normal, Prior
 
@@ -55,9 +55,11 @@ class MeanFieldPosterior(GaussianPosterior):
             return F.softplus(full_precision(self.raw_std))
         return once_in_pass("scale", self.raw_std, _scale)
 
-    def is_measured_alone(self) -> bool:
+    @classmethod
+    def measured_alone(cls, parts: list[Any]) -> list[Any]:
         """See `Posterior`: with the standard deviations that this pass has computed already."""
-        return self.raw_std.numel() >= _SHARED_FROM and is_known_in_pass("scale", self.raw_std)
+        known = known_in_pass("scale")
+        return [part for part in parts if id(part.raw_std) in known] if known else []
 
     def fits_kernels(self) -> bool:
         """See `GaussianPosterior`; a subclass may compute something else."""

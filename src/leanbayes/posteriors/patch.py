@@ -124,10 +124,10 @@ class PatchGroup(ComponentGroup):
         return [sum(p * math.log(p) for p in self.mixing if p > 0) * count]
 
     def choose(self, shape: tuple[int, ...], like: Tensor, spec: Sampling) -> Tensor:
-        """Drawn indices; where probabilities are learned, the pass notes how probable each row's are."""
+        """Drawn indices; where an objective scores them, the pass notes how probable each row's are."""
         index = self.pick(shape, like, spec)
         frame = current_frame()
-        if self.logits is not None and frame is not None:
+        if self.logits is not None and frame is not None and spec.scores_choices:
             log_probs = self.log_probs(like)
             frame.choices.append(counts(index, self.components, log_probs.dtype) @ log_probs)
         return index
@@ -302,8 +302,8 @@ class PatchPosterior(Posterior):
         """See `Posterior`; layers are drawn at once, and so are the indices of all of them."""
         group = parts[0].group
         if group.per_element:
-            copies = _side_by_side(parts, spec)
-            return pieces(single(_by_element(copies, group, n, spec)), [part.copies for part in parts], kept_axes=1)
+            whole = joined_for(parts, spec, kept_axes=1)
+            return pieces(single(_by_element(whole.stack(), group, n, spec)), whole.laid_out["copies"])
         layers = fact(parts, "layers", lambda: _Layers(parts))
         picked = _choose_together(layers.groups, n, parts[0].copies, spec)  # [n, layers]
         if what == "choice":
@@ -313,8 +313,9 @@ class PatchPosterior(Posterior):
         found: list[Any] = [None] * len(parts)
         if small:
             some = parts if len(small) == len(parts) else [parts[number] for number in small]
-            drawn = _side_by_side(some, spec).gather(0, layers.index(picked, small))  # [n, all elements]
-            for number, piece in zip(small, pieces(single(drawn), [part.copies for part in some], kept_axes=1)):
+            whole = joined_for(some, spec, kept_axes=1)
+            drawn = whole.stack().gather(0, layers.index(picked, small))  # [n, all elements]
+            for number, piece in zip(small, pieces(single(drawn), whole.laid_out["copies"])):
                 found[number] = piece
         return found
 
@@ -386,33 +387,39 @@ class _Layers:
     def __init__(self, parts: Sequence[PatchPosterior]) -> None:
         self.groups: list[PatchGroup] = list(dict.fromkeys(part.group for part in parts))
         place = {group: number for number, group in enumerate(self.groups)}
-        self.columns = [place[part.group] for part in parts]
-        self.sizes = [part.shape.numel() for part in parts]
+        self.columns = tuple([place[part.group] for part in parts])
+        self.sizes = tuple([part.shape.numel() for part in parts])
         self.every = tuple(range(len(parts)))
         self.small = tuple(number for number, size in enumerate(self.sizes) if size < _SMALL)
 
     def index(self, picked: Tensor, numbers: tuple[int, ...]) -> Tensor:
         """Choices ``[n, layers]`` as one index ``[n, all elements]`` of some of the posteriors."""
-        columns, sizes = ([each[number] for number in numbers] for each in (self.columns, self.sizes))
+        columns, sizes = self.columns, self.sizes
+        if len(numbers) < len(columns):
+            columns, sizes = (tuple([each[number] for number in numbers]) for each in (columns, sizes))
         if traced():  # where nothing is copied from the host, as steps of networks side by side are recorded
             runs = [picked[:, column, None].expand(-1, size) for column, size in zip(columns, sizes)]
             return torch.cat(runs, 1)
-        return picked.index_select(1, _make_numbers(tuple(columns), tuple(sizes), picked.device))
+        return picked.index_select(1, _make_numbers(columns, sizes, picked.device))
 
 
 def _choose_together(groups: Sequence[PatchGroup], n: int, like: Tensor, spec: Sampling) -> Tensor:
     """The copies that n draws of several layers take, ``[n, layers]``."""
-    settled = [group.known_index(n, like, spec) for group in groups]
-    some_known = any([index is not None for index in settled])
-    if some_known and all([index is not None for index in settled]):
-        return torch.stack(settled, 1)  # pyright: ignore[reportArgumentType]
+    frame = current_frame()
+    kept: dict[Any, Any] = {} if frame is None else frame.kept
+    keys = [(id(group.identity), n) for group in groups]
+    settled: dict[int, Tensor] = {}
+    if not (spec.leaves_components_open() and kept.keys().isdisjoint(keys)):
+        known = [group.known_index(n, like, spec) for group in groups]
+        settled = {number: index for number, index in enumerate(known) if index is not None}
+        if len(settled) == len(groups):
+            return torch.stack(list(settled.values()), 1)
     picked = groups[0].pick((n, len(groups)), like, spec)
-    if some_known:
-        own = zip(settled, picked.unbind(1))
-        picked = torch.stack([drawn if index is None else index for index, drawn in own], 1)
-    for number, (group, index) in enumerate(zip(groups, settled)):
-        if index is None:
-            group.keep_(n, Column(picked, number))
+    if settled:
+        picked = torch.stack([settled.get(number, drawn) for number, drawn in enumerate(picked.unbind(1))], 1)
+    for number, key in enumerate(keys):
+        if number not in settled:
+            kept[key] = Column(picked, number)
     return picked
 
 
@@ -420,11 +427,6 @@ def _choose_together(groups: Sequence[PatchGroup], n: int, like: Tensor, spec: S
 def _make_numbers(numbers: tuple[int, ...], sizes: tuple[int, ...], device: torch.device) -> Tensor:
     """Numbers, each so many times as its size; kept for later passes."""
     return torch.tensor(numbers).repeat_interleave(torch.tensor(sizes)).to(device)
-
-
-def _side_by_side(parts: list[PatchPosterior], spec: Sampling) -> Tensor:
-    """The copies of several posteriors ``[K, all elements]``."""
-    return full_precision(joined_for(parts, spec, kept_axes=1).copies)
 
 
 def _by_element(copies: Tensor, group: PatchGroup, n: int, spec: Sampling) -> Tensor:

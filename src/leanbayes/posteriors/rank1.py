@@ -207,14 +207,15 @@ def _factors_alike(parts: list[Rank1Posterior]) -> list[tuple[list[Any], list[in
 
 def _rows_of_all(parts: list[Any], positions: list[int], index: Tensor, spec: Sampling) -> list[Tensor]:
     """A draw ``[rows, d]`` from each of several posteriors ``[K, d]``, with so many axes of one behind."""
-    drawn = joined_for(parts, spec, kept_axes=1).rsample_rows(index, spec)
+    whole = joined_for(parts, spec, kept_axes=1)
+    drawn = whole.rsample_rows(index, spec)
     dtype = noise.autocast_dtype(drawn)
     if dtype is not None:
         # What they scale has that precision: all are rounded at once instead of one by one.
         drawn = drawn.to(dtype)
     most = max(positions)
     shaped = drawn.view(*drawn.shape, *(1,) * most)  # for most of them at once
-    found = shaped.split([part.shape[-1] for part in parts], 1)
+    found = shaped.split(next(iter(whole.laid_out.values())).sizes, 1)
     return [each if axes == most else each.flatten(1 + axes) for each, axes in zip(found, positions)]
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,6 +43,34 @@ class ScaledLayout:
     feature_step: int
     position_step: int
 
+    @functools.cached_property
+    def tiles(self) -> Tiles:
+        """How the kernel goes through it."""
+        chunk = min(_CHUNK, power_of_two(self.positions))
+        if self.feature_step == 1:
+            features = min(_NEIGHBOURS, power_of_two(self.features))
+            positions = min(_TILE // features, chunk)
+        else:
+            positions = min(_NEIGHBOURS, chunk)
+            features = min(_TILE // positions, power_of_two(self.features))
+        chunks = blocks(self.positions, chunk)
+        arguments = {**vars(self), "CHUNK": chunk, "POSITIONS": positions, "FEATURES": features}
+        return Tiles(chunks, (self.rows * blocks(self.features, features), chunks), arguments)
+
+
+class Tiles(NamedTuple):
+    """Tiles that cover a tensor.
+
+    Attributes:
+        chunks: Programs that share the positions of a row.
+        grid: The grid of programs.
+        arguments: What the kernel is told.
+    """
+
+    chunks: int
+    grid: tuple[int, int]
+    arguments: dict[str, int]
+
 
 def scaled_layout(value: Tensor, scale: Tensor) -> ScaledLayout | None:
     """The layout of a tensor whose scale broadcasts along its positions, None where its memory is not so regular.
@@ -47,18 +79,25 @@ def scaled_layout(value: Tensor, scale: Tensor) -> ScaledLayout | None:
         value: ``[*shape]``.
         scale: Of as many axes, of which those of rows and of features are longer than 1.
     """
-    shape, stride = value.shape, value.stride()
-    order = memory_order(shape, stride)
-    if order is None or not value.numel():
+    # Sizes that a compiler or an export sees may be symbols, which have no hash.
+    find = _find_layout.__wrapped__ if torch.compiler.is_compiling() else _find_layout
+    return find(value.shape, value.stride(), scale.shape)
+
+
+@functools.lru_cache(maxsize=4096)
+def _find_layout(shape: Sequence[int], stride: Sequence[int], scale: Sequence[int]) -> ScaledLayout | None:
+    """`scaled_layout`, found once, as the backward pass of every layer asks for it."""
+    order, size = memory_order(shape, stride), math.prod(shape)
+    if order is None or not size:
         return None
-    own = [axis for axis in order if scale.shape[axis] > 1]
-    shared = [axis for axis in order if scale.shape[axis] == 1]
+    own = [axis for axis in order if scale[axis] > 1]
+    shared = [axis for axis in order if scale[axis] == 1]
     # Axes that share a scale have to follow each other in memory, and the others to be in order.
     regular = all(stride[a] == stride[b] * shape[b] for a, b in zip(shared, shared[1:]))
     if len(own) > 2 or own != sorted(own) or not regular:
         return None
     (rows, row_step), (features, feature_step) = ([(1, 0), (1, 0)] + [(shape[a], stride[a]) for a in own])[-2:]
-    positions = value.numel() // (rows * features)
+    positions = size // (rows * features)
     if blocks(positions, _CHUNK) > _MOST_CHUNKS:
         return None
     return ScaledLayout(rows, features, positions, row_step, feature_step, stride[shared[-1]] if shared else 0)
@@ -102,32 +141,9 @@ def _scale_slopes(
 
 def scale_slopes_triton(grad: Tensor, value: Tensor, scale: Tensor, layout: ScaledLayout) -> tuple[Tensor, Tensor]:
     """See `leanbayes.kernels.scale_slopes.scale_slopes`."""
-    scaled = torch.empty_like(grad)
-    chunk = min(_CHUNK, power_of_two(layout.positions))
-    chunks = blocks(layout.positions, chunk)
-    if layout.feature_step == 1:
-        features = min(_NEIGHBOURS, power_of_two(layout.features))
-        positions = min(_TILE // features, chunk)
-    else:
-        positions = min(_NEIGHBOURS, chunk)
-        features = min(_TILE // positions, power_of_two(layout.features))
-    parts = scratch((chunks, layout.rows, layout.features), grad)
+    scaled, tiles = torch.empty_like(grad), layout.tiles
+    parts = scratch((tiles.chunks, layout.rows, layout.features), grad)
     with on_device(grad):
-        _scale_slopes[(layout.rows * blocks(layout.features, features), chunks)](
-            grad,
-            value,
-            scale.contiguous(),
-            scaled,
-            parts,
-            rows=layout.rows,
-            features=layout.features,
-            positions=layout.positions,
-            row_step=layout.row_step,
-            feature_step=layout.feature_step,
-            position_step=layout.position_step,
-            CHUNK=chunk,
-            POSITIONS=positions,
-            FEATURES=features,
-        )
-    total = parts[0] if chunks == 1 else parts.sum(0)
+        _scale_slopes[tiles.grid](grad, value, scale.contiguous(), scaled, parts, **tiles.arguments)
+    total = parts[0] if tiles.chunks == 1 else parts.sum(0)
     return scaled, total.view(scale.shape)
