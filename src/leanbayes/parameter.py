@@ -110,11 +110,11 @@ class RandomParameter(WithSettings):
         divergences = None if frame is None else frame.divergences
         # A graph of its own has one backward pass for all that comes out of it, draws and divergence.
         apart = frame is not None and frame.compiled != torch.compiler.is_compiling()
-        if divergences is not None and not apart and id(self.identity) not in divergences:
+        if divergences is not None and not apart and id(posterior) not in divergences:
             found = posterior.draw_measured(n, spec, self.prior, with_mean)
             if found is not None:
-                drawn, divergences[id(self.identity)] = found
-                return drawn
+                divergences[id(posterior)] = (self.prior, found[1])
+                return found[0]
         return posterior.rsample(n, spec) if with_mean else posterior.deviation(n, spec)
 
     def factors(self, rows: int, spec: Sampling) -> Factors:
@@ -200,9 +200,7 @@ class RandomParameter(WithSettings):
 
     def kl_terms(self, mixture: str, constant: bool | None) -> list[Any]:
         """What the weight adds to a model's total, see `leanbayes.kl`."""
-        posterior, prior, frame = self.posterior, self.prior, current_frame()
-        if frame is not None and frame.divergences is not None and id(self.identity) in frame.divergences:
-            return [frame.divergences[id(self.identity)]]
+        posterior, prior = self.posterior, self.prior
         terms = posterior.divergence_terms(prior, mixture, constant)
         return [Divergence(posterior, prior, constant)] if terms is None else terms
 

@@ -138,3 +138,13 @@ def test_a_weight_that_is_used_twice_counts_once(monkeypatch, asked):
     terms = lb.ELBO(model, 10)(X, Y)
     assert not asked
     torch.testing.assert_close(terms.kl, lb.kl(model))
+
+
+def test_a_divergence_that_was_asked_for_before_is_not_computed_twice(monkeypatch, asked):
+    alone(monkeypatch)
+    model = converted(METHODS[0])
+    lb.kl(model)
+    asked.clear()
+    terms = lb.ELBO(model, 10)(X, Y)
+    assert not asked
+    torch.testing.assert_close(terms.kl, lb.kl(model))

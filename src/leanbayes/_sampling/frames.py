@@ -28,8 +28,8 @@ class Frame:
         runner: The Python frame that runs the pass, by which a pass is known to be over that Ctrl-C has cut short.
         root: The model that runs, whose weights can be drawn together; None where it is not known.
         grad: Whether the pass or context began with gradients, which parts of it may do without.
-        divergences: By ``id`` of a random weight's identity, its divergence where that was computed with its draw; None
-            where nobody asks for it.
+        divergences: By ``id`` of a posterior, a prior and the divergence from it, where that was computed with a draw;
+            None where nobody asks for it.
         compiled: Whether it was opened in compiled code.
         joined: Posteriors that were put side by side during this pass, None in a context that outlasts it.
     """
@@ -45,7 +45,7 @@ class Frame:
         self.runner: FrameType | None = None
         self.grad = torch.is_grad_enabled()
         self.joined: dict[Any, Any] | None = None if held else {}
-        self.divergences: dict[int, Tensor] | None = None
+        self.divergences: dict[int, tuple[Any, Tensor]] | None = None
         self.compiled = torch.compiler.is_compiling()
 
     def within(self, rows: int | None) -> Frame:
