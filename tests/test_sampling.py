@@ -106,6 +106,14 @@ def test_arguments_of_other_types_are_errors_that_say_what_is_taken(arguments, e
         lb.sampling(**arguments)
 
 
+@pytest.mark.parametrize(
+    "method", [lb.MeanField(), lb.MCDropout(), lb.EMP(draw="example"), lb.DeepEnsemble(2)], ids=str
+)
+def test_rows_that_do_not_divide_into_the_samples_are_refused(method):
+    with pytest.raises(ValueError, match="a batch of 4 rows does not divide into 3 samples"), lb.sampling(n=3):
+        model_of(method)(torch.randn(4, 4))
+
+
 def model_of(method):
     torch.manual_seed(0)
     return lb.bayesianize(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)), method)

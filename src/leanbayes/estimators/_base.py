@@ -9,7 +9,7 @@ from torch import Tensor
 
 from leanbayes._estimator_registry import Estimator, estimator, estimators_for, is_estimator
 from leanbayes._sampling import Frame, Sampling, current_frame
-from leanbayes.ops import LinearOp
+from leanbayes.ops import LinearOp, rows_per_sample
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._base import Posterior
 
@@ -130,6 +130,8 @@ def draw(name: str, call: Call) -> Tensor:
     In joint mode, where the rows are no examples of the model (windows of an image, frames of a film), and in
     predictions where that is quicker, one draw per sample serves all rows.
     """
+    if call.spec.n > 1:
+        rows_per_sample(call.rows, call.spec.n)
     frame = current_frame()
     shared = call.spec.joint
     chosen = estimator(name)
