@@ -237,11 +237,24 @@ def test_a_compiled_model_predicts():
         ({"samples": "many"}, "whole number from 1 or 'auto', not 'many'"),
         ({"chunk": 0}, "chunk"),
         ({"keep": "all"}, "keep"),
+        ({"joint": "yes"}, r"predict\(joint=...\) takes True or False, not 'yes'"),
+        ({"grad": 1}, r"predict\(grad=...\) takes True or False, not 1"),
     ],
 )
 def test_bad_arguments_are_one_clear_error(arguments, message):
     with pytest.raises(ValueError, match=message):
         lb.predict(lb.bayesianize(net(), lb.MeanField()), X, **arguments)
+
+
+class Total(nn.Module):
+    """Has one number for the whole batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.linear(x).sum()
 
 
 def test_bad_inputs_are_one_clear_error():
@@ -256,6 +269,8 @@ def test_bad_inputs_are_one_clear_error():
         lb.predict(model, DataLoader(TensorDataset(X[:0]), batch_size=4))
     with pytest.raises(ValueError, match="rows of a batch alike"):
         lb.predict(nn.Sequential(nn.Linear(4, 3), nn.Flatten(0)), X)
+    with pytest.raises(ValueError, match=r"returned \(\) for 20 folded samples of 10 examples"):
+        lb.predict(lb.bayesianize(Total(), lb.MeanField()), X)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

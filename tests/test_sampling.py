@@ -98,6 +98,13 @@ def test_bad_arguments_are_errors_where_they_are_written(arguments):
         ({"seed": 1.5}, ValueError, "seed takes a whole number of up to 64 bits, not 1.5"),
         ({"seed": "1"}, ValueError, "seed takes a whole number of up to 64 bits, not '1'"),
         ({"seed": 2**70}, ValueError, "seed takes a whole number of up to 64 bits"),
+        ({"hold": 1}, TypeError, r"sampling\(hold=...\) takes True or False, not 1"),
+        ({"joint": "all"}, TypeError, r"sampling\(joint=...\) takes True or False, not 'all'"),
+        ({"generator": 3}, TypeError, r"sampling\(generator=...\) takes a torch.Generator, not 3"),
+        ({"seed": 1, "generator": torch.Generator()}, ValueError, "seed= or generator=, not both"),
+        ({"component": torch.tensor(1)}, ValueError, r"one whole number for each row, \[rows\], not shape \(\)"),
+        ({"component": torch.zeros(2, 3).long()}, ValueError, r"not shape \(2, 3\)"),
+        ({"component": torch.zeros(4)}, ValueError, r"not shape \(4,\) of torch.float32"),
     ],
     ids=str,
 )

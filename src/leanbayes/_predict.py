@@ -82,7 +82,7 @@ def predict(
         >>> prediction.outputs.shape, prediction.probs.shape
         (torch.Size([8, 5, 2]), torch.Size([5, 2]))
     """
-    _check_arguments(model, samples, likelihood, seed, chunk, keep)
+    _check_arguments(model, samples, likelihood, seed, chunk, keep, joint, grad)
     state = current_sampling()
     if joint:
         state = state.replace(joint=True)
@@ -389,6 +389,8 @@ def _check_arguments(
     seed: int | None,
     chunk: int | None,
     keep: str,
+    joint: bool,
+    grad: bool,
 ) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"predict takes an nn.Module, not {type(model).__name__}")
@@ -400,6 +402,9 @@ def _check_arguments(
         raise ValueError(f"predict(samples=...) takes a whole number from 1 or 'auto', not {samples!r}")
     if chunk is not None and not _is_count(chunk):
         raise ValueError(f"predict(chunk=...) takes a whole number from 1, not {chunk!r}")
+    for name, value in (("joint", joint), ("grad", grad)):
+        if not isinstance(value, bool):
+            raise ValueError(f"predict({name}=...) takes True or False, not {value!r}")
     if keep not in ("outputs", "summary"):
         raise ValueError(f"keep is 'outputs' or 'summary', not {keep!r}")
 
