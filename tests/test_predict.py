@@ -483,3 +483,40 @@ def test_arrays_are_refused():
     model = lb.bayesianize(nn.Linear(4, 3), lb.MeanField())
     with pytest.raises(TypeError, match=r"ndarray gave ndarray; convert arrays with torch.as_tensor"):
         lb.predict(model, torch.randn(5, 4).numpy())
+
+
+class Routed(nn.Module):
+    """Two experts, each for the rows that a random layer gives it."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(4, 4)
+        self.experts = nn.ModuleList([nn.Linear(4, 3), nn.Linear(4, 3)])
+
+    def forward(self, x):
+        h = self.gate(x)
+        first = h[:, 0] > 0
+        output = h.new_zeros(len(h), 3)
+        for expert, chosen in zip(self.experts, (first, ~first)):
+            output[chosen] = expert(h[chosen])
+        return output
+
+
+@pytest.mark.parametrize("method", [lb.MeanField(init_std=0.15), lb.EMP(3, init_std=0.15), lb.MCDropout()], ids=str)
+def test_rows_that_are_chosen_by_a_random_layer_keep_to_their_sample(method):
+    # Some choices divide into the samples by chance, most do not.
+    for seed in range(12):
+        torch.manual_seed(seed)
+        model = lb.bayesianize(Routed(), method, where=lambda name, module: True)
+        together = lb.predict(model, X, 4, seed=0, joint=True).outputs
+        torch.testing.assert_close(together, lb.predict(model, X, 4, seed=0, joint=True, chunk=1).outputs)
+
+
+def test_training_says_where_it_is_unclear_which_sample_a_row_belongs_to():
+    torch.manual_seed(0)
+    model = lb.bayesianize(Routed(), lb.MeanField(init_std=0.3))
+    x, y = torch.randn(31, 4), torch.zeros(31, dtype=torch.long)
+    with pytest.raises(ValueError, match="unclear which of the 2 folded samples a row belongs to; draw one"):
+        for _ in range(20):
+            lb.ELBO(model, 100, samples=2)(x, y)
+    lb.ELBO(model, 100)(x, y).loss.backward()

@@ -34,6 +34,7 @@ from leanbayes.compiling import is_recorded
 from leanbayes.nn._every_copy import EveryCopy
 from leanbayes.nn._replica import is_compiled
 from leanbayes.objectives.likelihoods import Likelihood
+from leanbayes.ops import RowsUnclear
 
 
 def predict(
@@ -236,6 +237,11 @@ class _Passes:
                 size = min(size, stop - start)
             try:
                 part = _one_chunk(self.runner, self.x, plan, state, start, size, base_seed)
+            except RowsUnclear:
+                if size == 1 or _is_held():
+                    raise
+                size = 1
+                continue
             except RuntimeError as error:
                 if _out_of_memory(error):
                     if size == 1:
