@@ -520,3 +520,32 @@ def test_training_says_where_it_is_unclear_which_sample_a_row_belongs_to():
         for _ in range(20):
             lb.ELBO(model, 100, samples=2)(x, y)
     lb.ELBO(model, 100)(x, y).loss.backward()
+
+
+class Refined(nn.Module):
+    """Calls its second layer as often as it is told."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.output = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x, steps):
+        h = self.first(x)
+        for _ in range(steps):
+            h = self.second(h)
+        return self.output(h)
+
+
+@pytest.mark.parametrize(
+    "method", [lb.MeanField(init_std=0.3, estimator="flipout"), lb.EMP(3, init_std=0.3), lb.MCDropout(0.3)], ids=str
+)
+def test_a_model_may_call_a_layer_more_often_than_when_it_was_looked_at(method):
+    torch.manual_seed(0)
+    model = lb.bayesianize(Refined(), method, where=lb.named("second"))
+    fresh = copy.deepcopy(model)
+    lb.predict(model, {"x": X, "steps": 1}, 4)
+    for steps in (2, 0):
+        inputs = {"x": X, "steps": steps}
+        expected = lb.predict(copy.deepcopy(fresh), inputs, 4, seed=0, joint=True, chunk=1).outputs
+        torch.testing.assert_close(lb.predict(model, inputs, 4, seed=0, joint=True, chunk=2).outputs, expected)
+        lb.predict(model := copy.deepcopy(fresh), {"x": X, "steps": 1}, 4)

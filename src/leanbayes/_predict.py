@@ -242,15 +242,15 @@ class _Passes:
                     raise
                 size = 1
                 continue
-            except RuntimeError as error:
-                if _out_of_memory(error):
+            except (RuntimeError, ValueError) as error:
+                if isinstance(error, RuntimeError) and _out_of_memory(error):
                     if size == 1:
                         raise
                     size = _smaller(size, model, plan)
                 elif self.runner.boundary is None:
                     raise
                 else:
-                    # The place that was proven on a few rows does not hold for these: fold the input instead.
+                    # The place that was proven does not hold for these rows or arguments: fold the input instead.
                     forget_boundary(model)
                     self.runner = PrefixRunner(model, self.x, None, writes_input=found.writes_input, axis=found.axis)
                 continue
