@@ -242,8 +242,8 @@ class _Passes:
                     raise
                 size = 1
                 continue
-            except (RuntimeError, ValueError) as error:
-                if isinstance(error, RuntimeError) and _out_of_memory(error):
+            except (RuntimeError, _OtherRows) as error:
+                if _out_of_memory(error):
                     if size == 1:
                         raise
                     size = _smaller(size, model, plan)
@@ -256,6 +256,10 @@ class _Passes:
                 continue
             yield part[: stop - start]
             start += size
+
+
+class _OtherRows(ValueError):
+    """A model returned another number of rows than it was given."""
 
 
 def _one_chunk(
@@ -277,7 +281,7 @@ def _one_chunk(
         folded = folded.clone()  # the next pass overwrites it
     folded = examples_first(folded, size * count, batch_dim, known=runner.axis)
     if folded.dim() == 0 or folded.shape[0] != size * count:
-        raise ValueError(
+        raise _OtherRows(
             f"the model returned {tuple(folded.shape)} for {size} folded samples of {count} examples; expected "
             f"{size * count} rows: the model must treat the rows of a batch alike"
         )
@@ -291,7 +295,7 @@ def _worthwhile(boundary: Boundary | None, size: int) -> Boundary | None:
     return None if size == 1 and not boundary.before else boundary
 
 
-def _out_of_memory(error: RuntimeError) -> bool:
+def _out_of_memory(error: Exception) -> bool:
     # On the CPU torch has no class of its own for it.
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
