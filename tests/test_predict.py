@@ -243,11 +243,24 @@ def test_a_compiled_model_predicts():
         ({"samples": "many"}, "whole number from 1 or 'auto', not 'many'"),
         ({"chunk": 0}, "chunk"),
         ({"keep": "all"}, "keep"),
+        ({"joint": "yes"}, r"predict\(joint=...\) takes True or False, not 'yes'"),
+        ({"grad": 1}, r"predict\(grad=...\) takes True or False, not 1"),
     ],
 )
 def test_bad_arguments_are_one_clear_error(arguments, message):
     with pytest.raises(ValueError, match=message):
         lb.predict(lb.bayesianize(net(), lb.MeanField()), X, **arguments)
+
+
+class Total(nn.Module):
+    """Has one number for the whole batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.linear(x).sum()
 
 
 def test_bad_inputs_are_one_clear_error():
@@ -262,6 +275,8 @@ def test_bad_inputs_are_one_clear_error():
         lb.predict(model, DataLoader(TensorDataset(X[:0]), batch_size=4))
     with pytest.raises(ValueError, match="rows of a batch alike"):
         lb.predict(nn.Sequential(nn.Linear(4, 3), nn.Flatten(0)), X)
+    with pytest.raises(ValueError, match=r"returned \(\) for 20 folded samples of 10 examples"):
+        lb.predict(lb.bayesianize(Total(), lb.MeanField()), X)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -474,3 +489,69 @@ def test_arrays_are_refused():
     model = lb.bayesianize(nn.Linear(4, 3), lb.MeanField())
     with pytest.raises(TypeError, match=r"ndarray gave ndarray; convert arrays with torch.as_tensor"):
         lb.predict(model, torch.randn(5, 4).numpy())
+
+
+class Routed(nn.Module):
+    """Two experts, each for the rows that a random layer gives it."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(4, 4)
+        self.experts = nn.ModuleList([nn.Linear(4, 3), nn.Linear(4, 3)])
+
+    def forward(self, x):
+        h = self.gate(x)
+        first = h[:, 0] > 0
+        output = h.new_zeros(len(h), 3)
+        for expert, chosen in zip(self.experts, (first, ~first)):
+            output[chosen] = expert(h[chosen])
+        return output
+
+
+@pytest.mark.parametrize("method", [lb.MeanField(init_std=0.15), lb.EMP(3, init_std=0.15), lb.MCDropout()], ids=str)
+def test_rows_that_are_chosen_by_a_random_layer_keep_to_their_sample(method):
+    # Some choices divide into the samples by chance, most do not.
+    for seed in range(12):
+        torch.manual_seed(seed)
+        model = lb.bayesianize(Routed(), method, where=lambda name, module: True)
+        together = lb.predict(model, X, 4, seed=0, joint=True).outputs
+        torch.testing.assert_close(together, lb.predict(model, X, 4, seed=0, joint=True, chunk=1).outputs)
+
+
+def test_training_says_where_it_is_unclear_which_sample_a_row_belongs_to():
+    torch.manual_seed(0)
+    model = lb.bayesianize(Routed(), lb.MeanField(init_std=0.3))
+    x, y = torch.randn(31, 4), torch.zeros(31, dtype=torch.long)
+    with pytest.raises(ValueError, match="unclear which of the 2 folded samples a row belongs to; draw one"):
+        for _ in range(20):
+            lb.ELBO(model, 100, samples=2)(x, y)
+    lb.ELBO(model, 100)(x, y).loss.backward()
+
+
+class Refined(nn.Module):
+    """Calls its second layer as often as it is told."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.output = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x, steps):
+        h = self.first(x)
+        for _ in range(steps):
+            h = self.second(h)
+        return self.output(h)
+
+
+@pytest.mark.parametrize(
+    "method", [lb.MeanField(init_std=0.3, estimator="flipout"), lb.EMP(3, init_std=0.3), lb.MCDropout(0.3)], ids=str
+)
+def test_a_model_may_call_a_layer_more_often_than_when_it_was_looked_at(method):
+    torch.manual_seed(0)
+    model = lb.bayesianize(Refined(), method, where=lb.named("second"))
+    fresh = copy.deepcopy(model)
+    lb.predict(model, {"x": X, "steps": 1}, 4)
+    for steps in (2, 0):
+        inputs = {"x": X, "steps": steps}
+        expected = lb.predict(copy.deepcopy(fresh), inputs, 4, seed=0, joint=True, chunk=1).outputs
+        torch.testing.assert_close(lb.predict(model, inputs, 4, seed=0, joint=True, chunk=2).outputs, expected)
+        lb.predict(model := copy.deepcopy(fresh), {"x": X, "steps": 1}, 4)

@@ -116,12 +116,27 @@ def test_bad_arguments_are_errors_where_they_are_written(arguments):
         ({"seed": 1.5}, ValueError, "seed takes a whole number of up to 64 bits, not 1.5"),
         ({"seed": "1"}, ValueError, "seed takes a whole number of up to 64 bits, not '1'"),
         ({"seed": 2**70}, ValueError, "seed takes a whole number of up to 64 bits"),
+        ({"hold": 1}, TypeError, r"sampling\(hold=...\) takes True or False, not 1"),
+        ({"joint": "all"}, TypeError, r"sampling\(joint=...\) takes True or False, not 'all'"),
+        ({"generator": 3}, TypeError, r"sampling\(generator=...\) takes a torch.Generator, not 3"),
+        ({"seed": 1, "generator": torch.Generator()}, ValueError, "seed= or generator=, not both"),
+        ({"component": torch.tensor(1)}, ValueError, r"one whole number for each row, \[rows\], not shape \(\)"),
+        ({"component": torch.zeros(2, 3).long()}, ValueError, r"not shape \(2, 3\)"),
+        ({"component": torch.zeros(4)}, ValueError, r"not shape \(4,\) of torch.float32"),
     ],
     ids=str,
 )
 def test_arguments_of_other_types_are_errors_that_say_what_is_taken(arguments, error, message):
     with pytest.raises(error, match=message):
         lb.sampling(**arguments)
+
+
+@pytest.mark.parametrize(
+    "method", [lb.MeanField(), lb.MCDropout(), lb.EMP(draw="example"), lb.DeepEnsemble(2)], ids=str
+)
+def test_rows_that_do_not_divide_into_the_samples_are_refused(method):
+    with pytest.raises(ValueError, match="a batch of 4 rows does not divide into 3 samples"), lb.sampling(n=3):
+        model_of(method)(torch.randn(4, 4))
 
 
 def model_of(method):

@@ -218,3 +218,5 @@ def test_table_of_a_long_model_groups_layers():
 def test_anything_else_is_an_error():
     with pytest.raises(TypeError, match="summary takes an nn.Module, not dict"):
         summary({})
+    with pytest.raises(ValueError, match="0.weight is lazy and has no size yet; run the model once first"):
+        summary(nn.Sequential(nn.LazyLinear(3)))

@@ -34,6 +34,7 @@ from leanbayes.compiling import is_recorded
 from leanbayes.nn._every_copy import EveryCopy
 from leanbayes.nn._replica import is_compiled
 from leanbayes.objectives.likelihoods import Likelihood
+from leanbayes.ops import RowsUnclear
 
 
 def predict(
@@ -82,7 +83,7 @@ def predict(
         >>> prediction.outputs.shape, prediction.probs.shape
         (torch.Size([8, 5, 2]), torch.Size([5, 2]))
     """
-    _check_arguments(model, samples, likelihood, seed, chunk, keep)
+    _check_arguments(model, samples, likelihood, seed, chunk, keep, joint, grad)
     state = current_sampling()
     if joint:
         state = state.replace(joint=True)
@@ -236,7 +237,12 @@ class _Passes:
                 size = min(size, stop - start)
             try:
                 part = _one_chunk(self.runner, self.x, plan, state, start, size, base_seed)
-            except RuntimeError as error:
+            except RowsUnclear:
+                if size == 1 or _is_held():
+                    raise
+                size = 1
+                continue
+            except (RuntimeError, _OtherRows) as error:
                 if _out_of_memory(error):
                     if size == 1:
                         raise
@@ -244,12 +250,16 @@ class _Passes:
                 elif self.runner.boundary is None:
                     raise
                 else:
-                    # The place that was proven on a few rows does not hold for these: fold the input instead.
+                    # The place that was proven does not hold for these rows or arguments: fold the input instead.
                     forget_boundary(model)
                     self.runner = PrefixRunner(model, self.x, None, writes_input=found.writes_input, axis=found.axis)
                 continue
             yield part[: stop - start]
             start += size
+
+
+class _OtherRows(ValueError):
+    """A model returned another number of rows than it was given."""
 
 
 def _one_chunk(
@@ -273,7 +283,7 @@ def _one_chunk(
         folded = folded.clone()  # the next pass overwrites it
     folded = examples_first(folded, size * count, batch_dim, known=runner.axis)
     if folded.dim() == 0 or folded.shape[0] != size * count:
-        raise ValueError(
+        raise _OtherRows(
             f"the model returned {tuple(folded.shape)} for {size} folded samples of {count} examples; expected "
             f"{size * count} rows: the model must treat the rows of a batch alike"
         )
@@ -287,7 +297,7 @@ def _worthwhile(boundary: Boundary | None, size: int) -> Boundary | None:
     return None if size == 1 and not boundary.before else boundary
 
 
-def _out_of_memory(error: RuntimeError) -> bool:
+def _out_of_memory(error: Exception) -> bool:
     # On the CPU torch has no class of its own for it.
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
@@ -391,6 +401,8 @@ def _check_arguments(
     seed: int | None,
     chunk: int | None,
     keep: str,
+    joint: bool,
+    grad: bool,
 ) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"predict takes an nn.Module, not {type(model).__name__}")
@@ -402,6 +414,9 @@ def _check_arguments(
         raise ValueError(f"predict(samples=...) takes a whole number from 1 or 'auto', not {samples!r}")
     if chunk is not None and not _is_count(chunk):
         raise ValueError(f"predict(chunk=...) takes a whole number from 1, not {chunk!r}")
+    for name, value in (("joint", joint), ("grad", grad)):
+        if not isinstance(value, bool):
+            raise ValueError(f"predict({name}=...) takes True or False, not {value!r}")
     if keep not in ("outputs", "summary"):
         raise ValueError(f"keep is 'outputs' or 'summary', not {keep!r}")
 

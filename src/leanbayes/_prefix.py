@@ -182,6 +182,7 @@ class PrefixRunner:
         self.kept: dict[str, list[Any]] = {}
         # What runs after the first pass, by the number of samples: making a replica takes longer than a small layer.
         self.prepared: dict[int, tuple[nn.Module, list[_Replay]]] = {}
+        self.once = _Once()
 
     def __del__(self) -> None:
         # A module and what runs in the place of its forward refer to each other: what they keep of a batch would stay
@@ -192,6 +193,7 @@ class PrefixRunner:
     def run(self, n: int) -> Tensor:
         """Outputs ``[n * B, ...]`` of n folded samples, in the sampling state in force."""
         x = copied(self.x) if self.writes_input else self.x
+        self.once.entered = False
         if self.boundary is None:
             return output_tensor(call(self.model, fold(x, n, current_sampling().batch_dim)))
         if self.boundary.before and not self.kept:
@@ -228,6 +230,8 @@ class PrefixRunner:
     def _foldable(self, n: int) -> nn.Module:
         assert self.boundary is not None
         running = replica(self.model, own_hooks=True)
+        if self.boundary.once:
+            running.get_submodule(self.boundary.name).register_forward_pre_hook(self.once, prepend=True)
         if self.sharing is not None:
             layer: Any = running.get_submodule(self.boundary.name)
             layer.forward = self.sharing(layer, n, self.shared)
@@ -244,6 +248,22 @@ def sharing_at(model: nn.Module, boundary: Boundary | None, state: Sampling, sam
     if pays(layer, state, samples):
         return EveryCopy
     return SharedMoments if samples > 1 and shares_moments(layer, state) else None
+
+
+class _Once:
+    """Forward pre-hook of a module that was entered once when it was looked at: what it gets later is folded already.
+
+    A model may call its modules more often for other arguments, or for longer sequences.
+    """
+
+    def __init__(self) -> None:
+        self.entered = False
+
+    def __call__(self, module: nn.Module, args: Any) -> None:
+        """Raise where it is entered again in one pass."""
+        if self.entered:
+            raise RuntimeError("a module where samples are folded in is called more often than it was")
+        self.entered = True
 
 
 class _Progress:

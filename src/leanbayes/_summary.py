@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from leanbayes._int8 import Int8Weight
 from leanbayes.convert.conversions import Conversion, find_conversions, join
@@ -115,6 +116,9 @@ def summary(model: nn.Module) -> Summary:
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"summary takes an nn.Module, not {type(model).__name__}")
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(tensor):
+            raise ValueError(f"{name} is lazy and has no size yet; run the model once first")
     conversions = find_conversions(model)
     plain = _PlainSizes(model)
     layers: list[LayerSummary] = []

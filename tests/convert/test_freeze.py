@@ -145,7 +145,9 @@ def test_patches_do_not_decay_and_the_rest_does():
     assert [(g["name"], len(g["params"]), g["weight_decay"]) for g in plain] == [("points", 2, 0.3)]
 
 
-@pytest.mark.parametrize("options", [{"lr": -0.1}, {"lr": 0.1, "weight_decay": -1.0}, {"lr": float("nan")}])
+@pytest.mark.parametrize(
+    "options", [{"lr": -0.1}, {"lr": 0.1, "weight_decay": -1.0}, {"lr": float("nan")}, {"lr": "0.1"}]
+)
 def test_rates_that_would_climb_are_an_error(options):
     with pytest.raises(ValueError, match=r"param_groups\(.*=...\) takes a number from 0"):
         lb.param_groups(SmallNet(), **options)

@@ -311,6 +311,26 @@ def test_a_bad_kl_weight_is_an_error(weight):
         lb.ELBO(small_net(), 10, kl_weight=weight)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kl_weight": "small"}, "kl_weight takes a number from 0 or a schedule, not 'small'"),
+        ({"tile": "yes"}, "tile is True or False, not 'yes'"),
+        ({"dataset_size": [24]}, r"dataset_size is a positive number of examples, not \[24\]"),
+        ({"dataset_size": torch.ones(2)}, "dataset_size is a positive number of examples"),
+    ],
+    ids=str,
+)
+def test_arguments_of_other_types_are_errors_that_say_what_is_taken(arguments, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        lb.ELBO(small_net(), **{"dataset_size": 24, **arguments})
+
+
+def test_targets_left_out_are_missed_in_words():
+    with pytest.raises(TypeError, match="takes y, a tensor, not None"):
+        lb.ELBO(small_net(), 24)(data()[0], None)
+
+
 def normed_net():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))

@@ -241,9 +241,11 @@ class sampling:  # noqa: N801 - reads as prose: with sampling(n=8)
         self.entered: list[using] = []
         # Bad arguments are reported where they are written, not where the context is entered.
         if not torch.compiler.is_compiling():
-            _check_given(self.changes)
+            _check_given({**self.changes, "hold": hold})
             if seed is not None:
                 check_seed(seed)
+                if isinstance(generator, torch.Generator):
+                    raise ValueError("sampling takes seed= or generator=, not both: either says where draws come from")
         current_sampling().replace(**self.changes)
 
     def __enter__(self) -> Sampling:
@@ -266,9 +268,24 @@ def _check_given(changes: dict[str, Any]) -> None:
         where = changes.get(name, False)
         if not isinstance(where, bool) and not callable(where):
             raise TypeError(f"sampling({name}=...) takes True, False or a selector such as lb.norms(), not {where!r}")
+    for name in ("hold", "joint"):
+        if not isinstance(changes.get(name, False), bool):
+            raise TypeError(f"sampling({name}=...) takes True or False, not {changes[name]!r}")
     component = changes.get("component", 0)
     if isinstance(component, bool) or not isinstance(component, (int, str, Tensor)):
         raise TypeError(f"component is 'random', 'all' or an index, not {component!r}")
+    if isinstance(component, Tensor) and (component.dim() != 1 or not _holds_whole_numbers(component)):
+        raise ValueError(
+            "a tensor of components has one whole number for each row, [rows], not shape "
+            f"{tuple(component.shape)} of {component.dtype}"
+        )
+    generator = changes.get("generator")
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(f"sampling(generator=...) takes a torch.Generator, not {generator!r}")
     axis = changes.get("batch_dim", 0)
     if isinstance(axis, bool) or not isinstance(axis, int) or axis < 0:
         raise ValueError(f"sampling(batch_dim=...) takes an axis, counted from 0, not {axis!r}")
+
+
+def _holds_whole_numbers(values: Tensor) -> bool:
+    return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)

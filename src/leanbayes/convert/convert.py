@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from leanbayes._sampling import FrameCloser, FrameOpener
 from leanbayes.convert.calls import called_once
@@ -244,7 +245,7 @@ def param_groups(
         raise TypeError(f"param_groups takes an nn.Module, not {type(model).__name__}")
     for name, value in (("lr", lr), ("weight_decay", weight_decay), ("variational_lr", variational_lr)):
         # torch checks its own defaults alone, and would climb.
-        if value is not None and not 0 <= value < math.inf:
+        if value is not None and not (isinstance(value, (Real, Tensor)) and 0 <= value < math.inf):
             raise ValueError(f"param_groups({name}=...) takes a number from 0, not {value!r}")
     kinds = {id(parameter): kind for parameter, kind in _parameter_kinds(model)}
     found: dict[str, list[nn.Parameter]] = {"points": [], "means": [], "variational": [], "noise": []}

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from leanbayes._estimator_registry import Estimator, estimator, estimators_for, is_estimator
 from leanbayes._sampling import Frame, Sampling, current_frame
-from leanbayes.ops import LinearOp
+from leanbayes.ops import LinearOp, RowsUnclear, rows_per_sample
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._base import Posterior
 
@@ -131,6 +131,8 @@ def draw(name: str, call: Call) -> Tensor:
     predictions where that is quicker, one draw per sample serves all rows.
     """
     frame = current_frame()
+    if call.spec.n > 1:
+        _check_samples(frame, call)
     shared = call.spec.joint
     chosen = estimator(name)
     if call.spec.may_share_rows() and chosen.sharing is not None:
@@ -146,6 +148,21 @@ def draw(name: str, call: Call) -> Tensor:
     if shared and not call.spec.joint:
         call.spec = call.spec.jointly()
     return chosen.function(call)
+
+
+def _check_samples(frame: Frame | None, call: Call) -> None:
+    """Raise where it is unclear which of the folded samples a row belongs to."""
+    n, rows = call.spec.n, None if frame is None or frame.of_layer else frame.rows
+    if not rows or rows % n:
+        rows_per_sample(call.rows, n)
+        return
+    # Some of the rows may be as many of each sample, as valid tokens are, or not, as where a random layer chose them.
+    # Predictions can do without folding, so they do not rely on it.
+    if call.rows % (rows if call.spec.marginal else n):
+        raise RowsUnclear(
+            f"a layer got {call.rows} rows where the model has {rows}, so it is unclear which of the {n} folded "
+            "samples a row belongs to; draw one sample at a time, in an ELBO by tile=False and samples=1"
+        )
 
 
 def _other_rows(frame: Frame | None, call: Call) -> bool:

@@ -103,6 +103,9 @@ class Ensemble(Stacked):
         rows = self.group.given_rows(spec)
         if rows is not None:
             return self._per_row(args, kwargs, spec, rows)
+        found = find_rows((*args, *kwargs.values()), spec.batch_dim)
+        if found is not None:
+            rows_per_sample(found, spec.n)
         members, groups = self._members(spec)
         outputs = self._at_once(args, kwargs, spec, members, groups)
         if outputs is None:
@@ -120,7 +123,6 @@ class Ensemble(Stacked):
                 self._pass_on_choices(member, tuple(samples), spec.n)
         if len(outputs) == 1:
             return outputs[0]
-        found = find_rows((*args, *kwargs.values()), spec.batch_dim)
         rows = None if found is None else [found // spec.n * len(samples) for samples in groups]
         return join_rows(outputs, spec.batch_dim, [s for samples in groups for s in samples], rows)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -96,6 +97,10 @@ class ELBO(nn.Module):
             )
         if not _is_count(dataset_size):
             raise ValueError(f"dataset_size is a positive number of examples, not {dataset_size!r}")
+        if not callable(kl_weight) and not isinstance(kl_weight, (Real, Tensor)):
+            raise TypeError(f"kl_weight takes a number from 0 or a schedule, not {kl_weight!r}")
+        if not isinstance(tile, bool):
+            raise ValueError(f"tile is True or False, not {tile!r}")
         if components not in ("average", "mixture"):
             raise ValueError(f"components is 'average' or 'mixture', not {components!r}")
         if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
@@ -135,6 +140,8 @@ class ELBO(nn.Module):
         batch_dim = state.batch_dim
         batch = rows(x, batch_dim)
         # Of outputs that have so many entries on two axes, the targets say which is that of the examples.
+        if y is None:
+            raise TypeError("an ELBO compares outputs with targets: elbo(x, y) takes y, a tensor, not None")
         _check_tensors(y=y, weights=weights, mask=mask)
         axis = next(iter(example_axes([y.shape], [batch], batch_dim)), 0)
         y = examples_first(y, batch, batch_dim)
@@ -350,9 +357,10 @@ def _choice_gradient(choices: list[Tensor], scores: Tensor) -> Tensor:
 
 def _is_count(value: Any) -> bool:
     """Whether it is a whole number from 1, of whatever type."""
-    if isinstance(value, (bool, str)) or not math.isfinite(value):
+    try:
+        return not isinstance(value, (bool, str)) and int(value) == value and value >= 1
+    except (TypeError, ValueError, OverflowError, RuntimeError):
         return False
-    return int(value) == value and value >= 1
 
 
 def _check_tensors(**values: Any) -> None:
