@@ -119,7 +119,6 @@ def test_bad_arguments_are_errors_where_they_are_written(arguments):
         ({"hold": 1}, TypeError, r"sampling\(hold=...\) takes True or False, not 1"),
         ({"joint": "all"}, TypeError, r"sampling\(joint=...\) takes True or False, not 'all'"),
         ({"generator": 3}, TypeError, r"sampling\(generator=...\) takes a torch.Generator, not 3"),
-        ({"seed": 1, "generator": torch.Generator()}, ValueError, "seed= or generator=, not both"),
         ({"component": torch.tensor(1)}, ValueError, r"one whole number for each row, \[rows\], not shape \(\)"),
         ({"component": torch.zeros(2, 3).long()}, ValueError, r"not shape \(2, 3\)"),
         ({"component": torch.zeros(4)}, ValueError, r"not shape \(4,\) of torch.float32"),
@@ -129,6 +128,11 @@ def test_bad_arguments_are_errors_where_they_are_written(arguments):
 def test_arguments_of_other_types_are_errors_that_say_what_is_taken(arguments, error, message):
     with pytest.raises(error, match=message):
         lb.sampling(**arguments)
+
+
+def test_a_seed_and_a_generator_are_one_too_many():
+    with pytest.raises(ValueError, match="seed= or generator=, not both"):
+        lb.sampling(seed=1, generator=torch.Generator())
 
 
 @pytest.mark.parametrize(

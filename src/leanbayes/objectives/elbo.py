@@ -110,7 +110,7 @@ class ELBO(nn.Module):
         self.model = model
         self.likelihood = Categorical() if likelihood is None else likelihood
         self.dataset_size = int(dataset_size)
-        self.kl_weight = kl_weight
+        self.kl_weight: float | Callable[[int], float] = kl_weight
         self.components = components
         self.tile = tile
         self.samples = samples
