@@ -202,6 +202,32 @@ def test_rounding_is_not_taken_for_mixed_samples(method, dtype):
     assert look_at(model, torch.randn(5, 6, dtype=dtype)).folds
 
 
+class PositionsFirst(nn.Module):
+    """Its layers know on which axis it has moved the examples."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer, self.head = layer, nn.Linear(6, 3)
+
+    def forward(self, x):
+        h = x.transpose(0, 1)
+        h, _ = self.layer(h, h, h) if hasattr(self.layer, "num_heads") else self.layer(h)
+        return self.head(h[-1])
+
+
+@pytest.mark.parametrize(
+    "method", [lb.MeanField(), lb.BatchEnsemble(2), lb.MCDropout()], ids=lambda m: type(m).__name__
+)
+@pytest.mark.parametrize(
+    "layer", [nn.GRU(6, 6, 2), nn.LSTM(6, 6), nn.MultiheadAttention(6, 2)], ids=["gru", "lstm", "attention"]
+)
+def test_layers_that_know_their_axis_fold(layer, method):
+    torch.manual_seed(0)
+    model = lb.bayesianize(PositionsFirst(copy.deepcopy(layer)), method)
+    assert look_at(model.eval(), torch.randn(5, 4, 6)).folds
+    lb.ELBO(model, 100, samples=2)(torch.randn(5, 4, 6), torch.zeros(5, dtype=torch.long)).loss.backward()
+
+
 def test_rows_that_meet_are_samples_that_meet():
     class Standardises(nn.Module):
         def forward(self, x):

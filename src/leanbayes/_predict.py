@@ -17,7 +17,7 @@ from leanbayes._inputs import NanCheck, loader_input, rows, tensors
 from leanbayes._modes import eval_mode
 from leanbayes._owners import settled
 from leanbayes._prediction import Prediction, Statistics, join_statistics
-from leanbayes._prefix import Boundary, PrefixRunner, forget_boundary, look_at, sharing_at
+from leanbayes._prefix import Boundary, PrefixRunner, forget_boundary, forget_folding, look_at, sharing_at
 from leanbayes._rows import examples_first, map_rows
 from leanbayes._sample_plan import SamplePlan, plan_samples
 from leanbayes._sampling import (
@@ -34,6 +34,7 @@ from leanbayes.compiling import is_recorded
 from leanbayes.nn._every_copy import EveryCopy
 from leanbayes.nn._replica import is_compiled
 from leanbayes.objectives.likelihoods import Likelihood
+from leanbayes.ops import UnevenRowsError
 
 
 def predict(
@@ -236,6 +237,14 @@ class _Passes:
                 size = min(size, stop - start)
             try:
                 part = _one_chunk(self.runner, self.x, plan, state, start, size, base_seed)
+            except UnevenRowsError:
+                if _is_held():
+                    raise
+                # The trial on a few rows has not met layers that see some of the rows alone.
+                forget_folding(model)
+                size = 1
+                self.runner = PrefixRunner(model, self.x, None, writes_input=found.writes_input, axis=found.axis)
+                continue
             except RuntimeError as error:
                 if _out_of_memory(error):
                     if size == 1:

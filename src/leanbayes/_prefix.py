@@ -142,10 +142,19 @@ def _output_shape(model: nn.Module, x: Any) -> torch.Size:
 
 def forget_boundary(model: nn.Module) -> None:
     """Fold this model at its input from now on."""
+    _note(model, boundary=None)
+
+
+def forget_folding(model: nn.Module) -> None:
+    """Run the samples of this model one by one from now on."""
+    _note(model, boundary=None, folds=False)
+
+
+def _note(model: nn.Module, **changes: Any) -> None:
     with _LOCK:
         found = _FOUND.get(model)
         if found is not None:
-            _FOUND[model] = found._replace(boundary=None)
+            _FOUND[model] = found._replace(**changes)
 
 
 class PrefixRunner:
