@@ -181,6 +181,36 @@ def test_the_beginning_is_done_once_although_it_is_written_into(network):
     assert boundary.copies is (network is not SharedActivation)
 
 
+class Block(nn.Module):
+    """It has a skip connection, and takes settings that it has no use for."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, h, **settings):
+        return self.layer(h) + h[:, :3]
+
+
+class CallsBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.plain, self.block, self.settings = nn.Linear(4, 4), Block(), {}
+
+    def forward(self, x):
+        return self.block(self.plain(x), **self.settings)
+
+
+@pytest.mark.parametrize("settings", [[{}, {"cache": False}], [{"cache": False}, {}]], ids=["more", "fewer"])
+def test_a_model_may_call_its_parts_with_other_arguments_later(settings):
+    torch.manual_seed(0)
+    model = lb.bayesianize(CallsBlock(), lb.MeanField(init_std=0.3), where=lb.named("block.layer")).eval()
+    x, outputs = torch.randn(5, 4), []
+    for model.settings in settings:
+        outputs.append(lb.predict(model, x, 4, seed=0, joint=True).outputs)
+    torch.testing.assert_close(*outputs)
+
+
 def test_hooks_of_the_beginning_change_its_outputs_once():
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 4))

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from leanbayes._apart import ERRORS
 from leanbayes._auto_samples import Settling, deciding_blocks
 from leanbayes._chunks import best_chunk, block_rows
 from leanbayes._inputs import NanCheck, loader_input, rows, tensors
@@ -245,7 +246,7 @@ class _Passes:
                 size = 1
                 self.runner = PrefixRunner(model, self.x, None, writes_input=found.writes_input, axis=found.axis)
                 continue
-            except RuntimeError as error:
+            except ERRORS as error:
                 if _out_of_memory(error):
                     if size == 1:
                         raise
@@ -253,7 +254,8 @@ class _Passes:
                 elif self.runner.boundary is None:
                     raise
                 else:
-                    # The place that was proven on a few rows does not hold for these: fold the input instead.
+                    # The place that was proven on a few rows does not hold for these, or not for these arguments: fold
+                    # the input instead.
                     forget_boundary(model)
                     self.runner = PrefixRunner(model, self.x, None, writes_input=found.writes_input, axis=found.axis)
                 continue
@@ -294,7 +296,7 @@ def _worthwhile(boundary: Boundary | None, size: int) -> Boundary | None:
     return None if size == 1 and not boundary.before else boundary
 
 
-def _out_of_memory(error: RuntimeError) -> bool:
+def _out_of_memory(error: Exception) -> bool:
     # On the CPU torch has no class of its own for it.
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 

@@ -313,6 +313,8 @@ def _fold_at(running: nn.Module, boundary: Boundary, n: int) -> None:
 
     def enter(module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
         leaves, spec = tree_flatten((args, kwargs))
+        if len(leaves) != len(boundary.folded):
+            raise TypeError(f"{boundary.name} is now called with other arguments than when it was looked at")
         leaves = [fold(leaf, n) if folds else leaf for leaf, folds in zip(leaves, boundary.folded)]
         return tree_unflatten(leaves, spec)
 

@@ -360,6 +360,20 @@ def test_encoders_with_decoders_read_their_labels(tmp_path):
     assert trainer.state.log_history[0]["nll"] == pytest.approx(wanted.item(), rel=1e-5)
 
 
+def test_models_that_shift_their_labels_themselves_are_given_them(tmp_path):
+    sounds, y = torch.randn(4, 4, 12), tiny.tokens(4)
+    data = [{"input_features": sound, "labels": labels} for sound, labels in zip(sounds, y)]
+    model = make("whisper", "rank1")
+    lb.predict(model, {"input_features": sounds, "decoder_input_ids": y}, 2)  # which has another boundary
+    trainer = BayesTrainer(model, arguments(tmp_path, max_steps=1), train_dataset=data, eval_dataset=data)
+    with lb.sampling(mean=True, component=0):
+        trainer.train()
+        wanted = make("whisper", "rank1")(input_features=sounds, labels=y).loss
+        measured = model.eval()(input_features=sounds, labels=y).loss
+        assert trainer.evaluate()["eval_nll"] == pytest.approx(measured.item(), rel=1e-5)
+    assert trainer.state.log_history[0]["nll"] == pytest.approx(wanted.item(), rel=1e-5)
+
+
 def test_checkpoints_of_others_are_refused(tmp_path):
     trainer = BayesTrainer(make(), arguments(tmp_path, max_steps=2), train_dataset=tiny.labelled())
     folder = tmp_path / "checkpoint-1"

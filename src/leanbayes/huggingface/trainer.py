@@ -286,8 +286,11 @@ class ELBOTraining:
             return x, None
         model = self._trainer.model
         if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
-            if "decoder_input_ids" not in x and hasattr(model, "prepare_decoder_input_ids_from_labels"):
-                x["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(labels=y)
+            if not x.keys() & {"decoder_input_ids", "decoder_inputs_embeds"}:
+                if hasattr(model, "prepare_decoder_input_ids_from_labels"):
+                    x["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(labels=y)
+                else:
+                    x[label] = y  # which such a model shifts by itself
         elif _predicts_next(model):
             # The logits of a position are for the token after it; the last one has no target.
             y = torch.cat([y[..., 1:], torch.full_like(y[..., :1], -100)], -1)
