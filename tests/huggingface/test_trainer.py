@@ -374,6 +374,25 @@ def test_models_that_shift_their_labels_themselves_are_given_them(tmp_path):
     assert trainer.state.log_history[0]["nll"] == pytest.approx(wanted.item(), rel=1e-5)
 
 
+def test_deep_ensembles_are_trained_as_their_members_are(tmp_path):
+    data = tiny.texts(4)
+    torch.manual_seed(0)
+    model = lb.bayesianize(tiny.gpt2(), lb.DeepEnsemble(2))
+    members = [lb.point_estimate(model, component=k) for k in range(2)]
+    trainer = BayesTrainer(model, arguments(tmp_path, max_steps=1), train_dataset=data)
+    trainer.train()
+    x, y = (torch.stack([row[name] for row in data]) for name in ("input_ids", "labels"))
+    wanted = sum(member(input_ids=x, labels=y).loss.item() for member in members) / 2  # which shift the labels
+    assert trainer.state.log_history[0]["nll"] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_the_likelihood_of_a_deep_ensemble_is_that_of_its_members(tmp_path):
+    model = lb.bayesianize(tiny.classifier(num_labels=1), lb.DeepEnsemble(2))
+    assert isinstance(BayesTrainer(model, arguments(tmp_path)).likelihood, lb.Gaussian)
+    with pytest.raises(ValueError, match="gradient_checkpointing=True is not offered for deep ensembles"):
+        BayesTrainer(model, arguments(tmp_path, gradient_checkpointing=True))
+
+
 def test_checkpoints_of_others_are_refused(tmp_path):
     trainer = BayesTrainer(make(), arguments(tmp_path, max_steps=2), train_dataset=tiny.labelled())
     folder = tmp_path / "checkpoint-1"
