@@ -472,6 +472,86 @@ def test_samples_are_not_mixed_where_a_model_moves_the_examples(method, position
         torch.testing.assert_close(outputs, expected)
 
 
+@pytest.mark.parametrize("of", [lb.MeanField(init_std=0.3), lb.Rank1(2, init_spread=0.3)], ids=str)
+def test_samples_of_one_member_are_not_mixed_either(of):
+    torch.manual_seed(0)
+    model = lb.bayesianize(PositionsFirst(flat=True), lb.DeepEnsemble(2, of=of)).eval()
+    x = torch.randn(3, 4, 6)
+    expected = lb.predict(model, x, 12, seed=0, joint=True, chunk=1).outputs
+    torch.testing.assert_close(lb.predict(model, x, 12, seed=0, joint=True).outputs, expected)
+
+
+class Queries(nn.Module):
+    """A layer runs on learned queries, which are no examples and change the outputs little."""
+
+    def __init__(self):
+        super().__init__()
+        self.queries = nn.Parameter(torch.randn(4, 8))
+        self.ask, self.answer, self.head = nn.Linear(8, 8), nn.Linear(6, 16), nn.Linear(8, 3)
+
+    def forward(self, x):
+        keys, values = self.answer(x).chunk(2, -1)
+        weights = (0.1 * self.ask(self.queries) @ keys.transpose(1, 2)).softmax(-1)
+        return self.head((weights @ values).mean(1))
+
+
+class Experts(nn.Module):
+    """Every example goes through the layer that a random one picks for it."""
+
+    def __init__(self):
+        super().__init__()
+        self.route, self.head = nn.Linear(6, 3), nn.Linear(8, 3)
+        self.experts = nn.ModuleList([nn.Linear(6, 8) for _ in range(3)])
+
+    def forward(self, x):
+        picked = self.route(x).argmax(-1)
+        h = x.new_zeros(len(x), 8)
+        for number, expert in enumerate(self.experts):
+            rows = (picked == number).nonzero().squeeze(-1)
+            if len(rows):
+                h = h.index_add(0, rows, expert(x[rows]))
+        return self.head(h.relu())
+
+
+@pytest.mark.parametrize("samples", [2, 4, 12])
+@pytest.mark.parametrize(
+    ("make", "size"), [(Queries, (5, 10, 6)), (Experts, (7, 6))], ids=lambda value: getattr(value, "__name__", "")
+)
+@pytest.mark.parametrize(
+    "method", [lb.MeanField(init_std=0.3), lb.Rank1(2, init_spread=0.3), lb.VarianceLayer(), lb.MCDropout()], ids=str
+)
+def test_samples_are_not_mixed_where_layers_see_other_rows(method, make, size, samples):
+    torch.manual_seed(0)
+    model = lb.bayesianize(make(), method).eval()
+    lb.predict(model, torch.randn(1, *size[1:]), 2)  # one row does not tell how others are routed
+    x = torch.randn(size)
+    expected = lb.predict(model, x, samples, seed=0, joint=True, chunk=1).outputs
+    torch.testing.assert_close(lb.predict(model, x, samples, seed=0, joint=True).outputs, expected)
+
+
+class Positions(nn.Module):
+    """It looks up its positions once for all rows, without an axis for them."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.positions = nn.Embedding(20, 8), nn.Embedding(16, 8)
+        self.body, self.head = nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        h = self.words(x) + self.positions(torch.arange(x.shape[1]))
+        return self.head(self.body(h).tanh()).mean(1)
+
+
+@pytest.mark.parametrize("length", [5, 12])
+@pytest.mark.parametrize("method", [lb.MeanField(init_std=0.3), lb.VarianceLayer()], ids=str)
+def test_samples_are_not_mixed_by_positions(method, length):
+    torch.manual_seed(0)
+    model = lb.bayesianize(Positions(), method, where=lb.types(nn.Embedding, nn.Linear)).eval()
+    x = torch.randint(20, (5, length))
+    expected = lb.predict(model, x, 6, seed=0, joint=True, chunk=1).outputs
+    torch.testing.assert_close(lb.predict(model, x, 6, seed=0, joint=True).outputs, expected)
+
+
 @pytest.mark.parametrize("likelihood", [lb.Categorical, "categorical"], ids=str)
 def test_a_likelihood_is_an_object(likelihood):
     with pytest.raises(TypeError, match=r"likelihood takes one such as lb.Categorical\(\), not"):

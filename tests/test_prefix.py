@@ -183,6 +183,36 @@ def test_the_beginning_is_done_once_although_it_is_written_into(network):
     assert boundary.copies is (network is not SharedActivation)
 
 
+class Block(nn.Module):
+    """It has a skip connection, and takes settings that it has no use for."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, h, **settings):
+        return self.layer(h) + h[:, :3]
+
+
+class CallsBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.plain, self.block, self.settings = nn.Linear(4, 4), Block(), {}
+
+    def forward(self, x):
+        return self.block(self.plain(x), **self.settings)
+
+
+@pytest.mark.parametrize("settings", [[{}, {"cache": False}], [{"cache": False}, {}]], ids=["more", "fewer"])
+def test_a_model_may_call_its_parts_with_other_arguments_later(settings):
+    torch.manual_seed(0)
+    model = lb.bayesianize(CallsBlock(), lb.MeanField(init_std=0.3), where=lb.named("block.layer")).eval()
+    x, outputs = torch.randn(5, 4), []
+    for model.settings in settings:
+        outputs.append(lb.predict(model, x, 4, seed=0, joint=True).outputs)
+    torch.testing.assert_close(*outputs)
+
+
 def test_hooks_of_the_beginning_change_its_outputs_once():
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 4))
@@ -202,6 +232,32 @@ def test_rounding_is_not_taken_for_mixed_samples(method, dtype):
     network = nn.Sequential(nn.Linear(6, 16), nn.LayerNorm(16), nn.ReLU(), nn.Linear(16, 16), nn.Linear(16, 4))
     model = lb.bayesianize(network, method).to(dtype).eval()
     assert look_at(model, torch.randn(5, 6, dtype=dtype)).folds
+
+
+class PositionsFirst(nn.Module):
+    """Its layers know on which axis it has moved the examples."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer, self.head = layer, nn.Linear(6, 3)
+
+    def forward(self, x):
+        h = x.transpose(0, 1)
+        h, _ = self.layer(h, h, h) if hasattr(self.layer, "num_heads") else self.layer(h)
+        return self.head(h[-1])
+
+
+@pytest.mark.parametrize(
+    "method", [lb.MeanField(), lb.BatchEnsemble(2), lb.MCDropout()], ids=lambda m: type(m).__name__
+)
+@pytest.mark.parametrize(
+    "layer", [nn.GRU(6, 6, 2), nn.LSTM(6, 6), nn.MultiheadAttention(6, 2)], ids=["gru", "lstm", "attention"]
+)
+def test_layers_that_know_their_axis_fold(layer, method):
+    torch.manual_seed(0)
+    model = lb.bayesianize(PositionsFirst(copy.deepcopy(layer)), method)
+    assert look_at(model.eval(), torch.randn(5, 4, 6)).folds
+    lb.ELBO(model, 100, samples=2)(torch.randn(5, 4, 6), torch.zeros(5, dtype=torch.long)).loss.backward()
 
 
 def test_rows_that_meet_are_samples_that_meet():

@@ -89,6 +89,26 @@ def test_patches_stay_floating_and_plain_layers_are_rounded():
     assert summary.bytes < 0.35 * before.bytes
 
 
+class Causal(nn.Module):
+    """It asks its convolution how far it reaches back."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv1d(3, 4, 2, dilation=3), nn.GroupNorm(2, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        reach = self.conv.dilation[0] * (self.conv.kernel_size[0] - 1)
+        return self.head(self.norm(self.conv(nn.functional.pad(x, (reach, 0)))).mean(-1)[:, : self.head.in_features])
+
+
+@pytest.mark.parametrize("method", [lb.Rank1(2), lb.EMP(2)], ids=lambda m: type(m).__name__)
+def test_models_may_ask_layers_for_their_settings(method):
+    torch.manual_seed(0)
+    model, x = lb.bayesianize(Causal(), method), torch.randn(4, 3, 7)
+    before, after = (lb.predict(each, x, 4, seed=0, joint=True).outputs for each in (model, lb.quantize(model)))
+    torch.testing.assert_close(after, before, rtol=0.05, atol=0.02)
+
+
 def test_heavy_tailed_factors_keep_floating_inputs():
     cauchy = lb.quantize(lb.bayesianize(nn.Linear(6, 4), lb.Rank1(posterior="cauchy")))
     assert not cauchy.weight.posterior.weight.rounds_inputs

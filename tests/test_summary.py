@@ -187,6 +187,13 @@ def test_bytes_over_a_plain_resnet18(method, where, parameters, most):
         assert {reason for *_, reason in s.left} == {f"{type(method).__name__} does not support BatchNorm2d"}
 
 
+def test_lazy_modules_that_have_not_run_count_nothing():
+    model = nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d(), nn.Linear(8, 3))
+    found = lb.summary(lb.bayesianize(model, lb.MeanField()))
+    assert (found.plain_parameters, found.parameters) == (27, 51)
+    assert ("0", "LazyLinear", "it is lazy; run the model once first") in found.left
+
+
 def test_table_of_a_short_model():
     net = nn.Sequential(nn.Linear(20, 50), nn.BatchNorm1d(50), nn.Linear(50, 10))
     text = str(summary(lb.bayesianize(net, lb.MeanField(prior=lb.Normal(0, 1)))))
@@ -218,5 +225,3 @@ def test_table_of_a_long_model_groups_layers():
 def test_anything_else_is_an_error():
     with pytest.raises(TypeError, match="summary takes an nn.Module, not dict"):
         summary({})
-    with pytest.raises(ValueError, match="0.weight is lazy and has no size yet; run the model once first"):
-        summary(nn.Sequential(nn.LazyLinear(3)))

@@ -11,13 +11,14 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from leanbayes._apart import ERRORS
 from leanbayes._auto_samples import Settling, deciding_blocks
 from leanbayes._chunks import best_chunk, block_rows
 from leanbayes._inputs import NanCheck, loader_input, rows, tensors
 from leanbayes._modes import eval_mode
 from leanbayes._owners import settled
 from leanbayes._prediction import Prediction, Statistics, join_statistics
-from leanbayes._prefix import Boundary, PrefixRunner, forget_boundary, look_at, sharing_at
+from leanbayes._prefix import Boundary, PrefixRunner, forget_boundary, forget_folding, look_at, sharing_at
 from leanbayes._rows import examples_first, map_rows
 from leanbayes._sample_plan import SamplePlan, plan_samples
 from leanbayes._sampling import (
@@ -34,7 +35,7 @@ from leanbayes.compiling import is_recorded
 from leanbayes.nn._every_copy import EveryCopy
 from leanbayes.nn._replica import is_compiled
 from leanbayes.objectives.likelihoods import Likelihood
-from leanbayes.ops import RowsUnclear
+from leanbayes.ops import UnevenRowsError
 
 
 def predict(
@@ -237,12 +238,15 @@ class _Passes:
                 size = min(size, stop - start)
             try:
                 part = _one_chunk(self.runner, self.x, plan, state, start, size, base_seed)
-            except RowsUnclear:
+            except UnevenRowsError:
                 if size == 1 or _is_held():
                     raise
+                # The trial on a few rows has not met layers that see some of the rows alone.
+                forget_folding(model)
                 size = 1
+                self.runner = PrefixRunner(model, self.x, None, writes_input=found.writes_input, axis=found.axis)
                 continue
-            except (RuntimeError, _OtherRows) as error:
+            except ERRORS as error:
                 if _out_of_memory(error):
                     if size == 1:
                         raise
@@ -256,10 +260,6 @@ class _Passes:
                 continue
             yield part[: stop - start]
             start += size
-
-
-class _OtherRows(ValueError):
-    """A model returned another number of rows than it was given."""
 
 
 def _one_chunk(
@@ -283,7 +283,7 @@ def _one_chunk(
         folded = folded.clone()  # the next pass overwrites it
     folded = examples_first(folded, size * count, batch_dim, known=runner.axis)
     if folded.dim() == 0 or folded.shape[0] != size * count:
-        raise _OtherRows(
+        raise ValueError(
             f"the model returned {tuple(folded.shape)} for {size} folded samples of {count} examples; expected "
             f"{size * count} rows: the model must treat the rows of a batch alike"
         )

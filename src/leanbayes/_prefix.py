@@ -142,10 +142,19 @@ def _output_shape(model: nn.Module, x: Any) -> torch.Size:
 
 def forget_boundary(model: nn.Module) -> None:
     """Fold this model at its input from now on."""
+    _note(model, boundary=None)
+
+
+def forget_folding(model: nn.Module) -> None:
+    """Run the samples of this model one by one from now on."""
+    _note(model, boundary=None, folds=False)
+
+
+def _note(model: nn.Module, **changes: Any) -> None:
     with _LOCK:
         found = _FOUND.get(model)
         if found is not None:
-            _FOUND[model] = found._replace(boundary=None)
+            _FOUND[model] = found._replace(**changes)
 
 
 class PrefixRunner:
@@ -330,6 +339,8 @@ def _fold_at(running: nn.Module, boundary: Boundary, n: int) -> None:
 
     def enter(module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
         leaves, spec = tree_flatten((args, kwargs))
+        if len(leaves) != len(boundary.folded):
+            raise TypeError(f"{boundary.name} is now called with other arguments than when it was looked at")
         leaves = [fold(leaf, n) if folds else leaf for leaf, folds in zip(leaves, boundary.folded)]
         return tree_unflatten(leaves, spec)
 

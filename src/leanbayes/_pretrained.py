@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from leanbayes._save import load, save
@@ -70,7 +71,9 @@ def save_pretrained(
     (target / _INDEX).write_text(json.dumps({"metadata": {"total_size": 0}, "weight_map": {"": _ADVICE}}, indent=2))
 
 
-def from_pretrained(model_class: Any, folder: PathLike, **options: Any) -> nn.Module:
+def from_pretrained(
+    model_class: Any, folder: PathLike, *, dtype: torch.dtype | str | None = None, **options: Any
+) -> nn.Module:
     """Read a converted model that `save_pretrained` wrote, every converted weight included.
 
     Builds the plain model from the configuration, converts it layer by layer as the saved one was, and fills in the
@@ -80,6 +83,7 @@ def from_pretrained(model_class: Any, folder: PathLike, **options: Any) -> nn.Mo
         model_class: The class that would load the plain model: ``AutoModelForCausalLM``, ``BertForMaskedLM``, ... For
             an adapter of PEFT, the base model itself, which then gets the adapter.
         folder: A folder, or a repository on the Hub.
+        dtype: Dtype of the model; None and "auto" keep that of the file.
         options: For the configuration and the download: ``revision``, ``token``, ``cache_dir``, ...
 
     Raises:
@@ -108,13 +112,23 @@ def from_pretrained(model_class: Any, folder: PathLike, **options: Any) -> nn.Mo
             f"{name}.from_pretrained and convert it with lb.bayesianize"
         )
     if isinstance(model_class, nn.Module):
-        return load(path, _with_adapter(model_class, folder)).eval()
+        return _in_dtype(load(path, _with_adapter(model_class, folder)), dtype).eval()
     config = AutoConfig.from_pretrained(folder, **options)
     build = getattr(model_class, "from_config", None) or model_class._from_config
     plain = build(config)
     if plain.can_generate():
         plain.generation_config = GenerationConfig.from_pretrained(folder, **options)
-    return load(path, plain).eval()
+    return _in_dtype(load(path, plain), dtype).eval()
+
+
+def _in_dtype(model: nn.Module, dtype: torch.dtype | str | None) -> nn.Module:
+    """A model in the dtype that was asked for, by itself or by name."""
+    if dtype is None or dtype == "auto":
+        return model
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(found, torch.dtype):
+        raise ValueError(f"dtype is one of torch's such as torch.bfloat16, its name, or 'auto', not {dtype!r}")
+    return model.to(found)
 
 
 def _has_adapter(model: Any) -> bool:

@@ -11,7 +11,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from leanbayes._int8 import Int8Weight
 from leanbayes.convert.conversions import find_conversions, join
-from leanbayes.nn._base import carry_hooks
+from leanbayes.nn._base import carry_hooks, carry_settings
 from leanbayes.nn.layer import BayesianLayer
 from leanbayes.ops import Conv, Dense, op_for
 from leanbayes.posteriors.patch_methods import ECMP, EMP, Patch
@@ -93,6 +93,7 @@ class QuantizedLayer(nn.Module):
         self.bias = bias
         self.training = plain.training
         carry_hooks(plain, self)
+        carry_settings(plain, self)
 
     def forward(self, x: Tensor) -> Tensor:
         """As the plain layer."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from leanbayes._int8 import Int8Weight
@@ -116,9 +116,6 @@ def summary(model: nn.Module) -> Summary:
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"summary takes an nn.Module, not {type(model).__name__}")
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if is_lazy(tensor):
-            raise ValueError(f"{name} is lazy and has no size yet; run the model once first")
     conversions = find_conversions(model)
     plain = _PlainSizes(model)
     layers: list[LayerSummary] = []
@@ -142,7 +139,7 @@ def summary(model: nn.Module) -> Summary:
         notes=tuple(notes),
         parameters=_new_parameters(model, set()),
         plain_parameters=plain.parameters,
-        bytes=sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers())),
+        bytes=sum(_elements(t) * t.dtype.itemsize for t in (*model.parameters(), *model.buffers())),
         plain_bytes=plain.bytes,
     )
 
@@ -178,7 +175,7 @@ class _PlainSizes:
         for tensors, is_parameter in ((module._parameters, True), (module._buffers, False)):
             for tensor in tensors.values():
                 if tensor is not None and self._is_new(tensor):
-                    self._count(tensor.numel(), tensor.element_size(), is_parameter)
+                    self._count(_elements(tensor), tensor.dtype.itemsize, is_parameter)
         for child in module._modules.values():
             if child is not None:
                 self.add(child)
@@ -213,7 +210,12 @@ def _new_parameters(module: nn.Module, seen: set[int]) -> int:
     held = [*module.parameters(), *(m.values for m in module.modules() if isinstance(m, Int8Weight))]
     new = [p for p in held if id(p) not in seen]
     seen.update(id(p) for p in new)
-    return sum(p.numel() for p in new)
+    return sum(_elements(p) for p in new)
+
+
+def _elements(tensor: Tensor) -> int:
+    """Number of elements, none where a lazy module has not run yet."""
+    return 0 if is_lazy(tensor) else tensor.numel()
 
 
 def _plain_type(model: nn.Module) -> str:

@@ -154,7 +154,7 @@ class ComponentGroup(WithSettings):
         if self.given_rows(spec) is not None:
             raise ValueError(
                 f"components were given per row, but in {self.name} one weight is drawn for all rows of a sample; "
-                "choose one component for all rows; in an ELBO, use tile=True"
+                "choose one component for all rows with lb.sampling(component=k), or use tile=True in an ELBO"
             )
         component = spec.component
         if isinstance(component, int):

@@ -219,15 +219,16 @@ def expand_rows(values: Tensor, rows: int) -> Tensor:
     return values.repeat_interleave(rows_per_sample(rows, count), 0)
 
 
-class RowsUnclear(ValueError):
+class UnevenRowsError(ValueError):
     """It is unclear which of the folded samples a row belongs to."""
 
 
 def rows_per_sample(rows: int, n: int) -> int:
     """Number of rows of each of n samples, or an error where the batch does not divide into them."""
     if rows % n:
-        raise RowsUnclear(
-            f"a batch of {rows} rows does not divide into {n} samples; fold the input with lb.fold(x, {n})"
+        raise UnevenRowsError(
+            f"a batch of {rows} rows does not divide into {n} samples; fold the input with lb.fold(x, {n}), or draw "
+            "one sample at a time if the model gives some of its layers other rows"
         )
     return rows // n
 

@@ -308,6 +308,14 @@ def test_a_lazy_module_that_has_run():
     assert converted(lb.bayesianize(model, lb.MeanField())) == ["0", "1"]
 
 
+@pytest.mark.parametrize(("method", "freeze"), [(lb.MeanField(), True), (lb.DeepEnsemble(2), False)], ids=str)
+def test_what_has_no_shape_yet_cannot_be_frozen_or_stacked(method, freeze):
+    model = nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 2))
+    with pytest.raises(ValueError, match="0.weight is lazy and has no shape yet; run the model once first"):
+        lb.bayesianize(model, method, freeze=freeze)
+    assert isinstance(model[1], nn.Linear)  # as it was
+
+
 class Unregistered(nn.Module):
     """Layers that are also kept where torch does not look, in one way or another."""
 

@@ -101,6 +101,23 @@ def test_dtype_and_frozen_parameters_are_kept(tmp_path):
         assert (name, a.dtype, a.requires_grad) == (other, b.dtype, b.requires_grad)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [(torch.bfloat16, torch.bfloat16), ("float64", torch.float64), ("auto", torch.float32), (None, torch.float32)],
+)
+def test_another_dtype_can_be_asked_for(dtype, expected, tmp_path):
+    lb.bayesianize(tiny.gpt2(), lb.Rank1(2)).save_pretrained(tmp_path)
+    model = from_pretrained(transformers.AutoModelForCausalLM, tmp_path, dtype=dtype)
+    assert {parameter.dtype for parameter in model.parameters()} == {expected}
+    assert lb.predict(model, {"input_ids": tiny.tokens()}, 2).outputs.dtype == expected
+
+
+def test_a_dtype_that_does_not_exist_is_an_error(tmp_path):
+    lb.bayesianize(tiny.gpt2(), lb.Rank1(2)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="dtype is one of torch's"):
+        from_pretrained(transformers.AutoModelForCausalLM, tmp_path, dtype="bf16")
+
+
 @pytest.mark.parametrize("load", ["GPT2LMHeadModel", "AutoModelForCausalLM"])
 def test_a_plain_model_refuses_a_converted_checkpoint(load, tmp_path):
     convert("gpt2", "rank1").save_pretrained(tmp_path)

@@ -360,6 +360,39 @@ def test_encoders_with_decoders_read_their_labels(tmp_path):
     assert trainer.state.log_history[0]["nll"] == pytest.approx(wanted.item(), rel=1e-5)
 
 
+def test_models_that_shift_their_labels_themselves_are_given_them(tmp_path):
+    sounds, y = torch.randn(4, 4, 12), tiny.tokens(4)
+    data = [{"input_features": sound, "labels": labels} for sound, labels in zip(sounds, y)]
+    model = make("whisper", "rank1")
+    lb.predict(model, {"input_features": sounds, "decoder_input_ids": y}, 2)  # which has another boundary
+    trainer = BayesTrainer(model, arguments(tmp_path, max_steps=1), train_dataset=data, eval_dataset=data)
+    with lb.sampling(mean=True, component=0):
+        trainer.train()
+        wanted = make("whisper", "rank1")(input_features=sounds, labels=y).loss
+        measured = model.eval()(input_features=sounds, labels=y).loss
+        assert trainer.evaluate()["eval_nll"] == pytest.approx(measured.item(), rel=1e-5)
+    assert trainer.state.log_history[0]["nll"] == pytest.approx(wanted.item(), rel=1e-5)
+
+
+def test_deep_ensembles_are_trained_as_their_members_are(tmp_path):
+    data = tiny.texts(4)
+    torch.manual_seed(0)
+    model = lb.bayesianize(tiny.gpt2(), lb.DeepEnsemble(2))
+    members = [lb.point_estimate(model, component=k) for k in range(2)]
+    trainer = BayesTrainer(model, arguments(tmp_path, max_steps=1), train_dataset=data)
+    trainer.train()
+    x, y = (torch.stack([row[name] for row in data]) for name in ("input_ids", "labels"))
+    wanted = sum(member(input_ids=x, labels=y).loss.item() for member in members) / 2  # which shift the labels
+    assert trainer.state.log_history[0]["nll"] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_the_likelihood_of_a_deep_ensemble_is_that_of_its_members(tmp_path):
+    model = lb.bayesianize(tiny.classifier(num_labels=1), lb.DeepEnsemble(2))
+    assert isinstance(BayesTrainer(model, arguments(tmp_path)).likelihood, lb.Gaussian)
+    with pytest.raises(ValueError, match="gradient_checkpointing=True is not offered for deep ensembles"):
+        BayesTrainer(model, arguments(tmp_path, gradient_checkpointing=True))
+
+
 def test_checkpoints_of_others_are_refused(tmp_path):
     trainer = BayesTrainer(make(), arguments(tmp_path, max_steps=2), train_dataset=tiny.labelled())
     folder = tmp_path / "checkpoint-1"

@@ -41,6 +41,16 @@ def t5():
     return transformers.T5ForConditionalGeneration(config)
 
 
+def whisper():
+    sizes = {f"{part}_{name}": count for part in ("encoder", "decoder") for name, count in
+             (("layers", 1), ("attention_heads", 2), ("ffn_dim", 12))}  # fmt: skip
+    ids = {"decoder_start_token_id": 2, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1}
+    config = transformers.WhisperConfig(
+        vocab_size=23, d_model=8, num_mel_bins=4, max_source_positions=6, max_target_positions=8, **sizes, **ids
+    )
+    return transformers.WhisperForConditionalGeneration(config)
+
+
 def tokens(rows=3, length=5):
     return torch.randint(3, 23, (rows, length), generator=torch.Generator().manual_seed(1))
 

@@ -82,6 +82,17 @@ def test_hooks_are_shared_or_their_own():
     assert seen == ["old", "old", "new", "old"]
 
 
+def test_hooks_that_a_model_registers_when_it_runs_do_not_pile_up():
+    class Captures(nn.Linear):
+        def forward(self, x):
+            self.register_forward_hook(lambda *args: None)
+            return super().forward(x)
+
+    model = lb.bayesianize(nn.Sequential(Captures(3, 4), nn.Linear(4, 2)), lb.DeepEnsemble(2))
+    lb.predict(model, torch.randn(5, 3))
+    assert not any(module._forward_hooks for module in model.member.modules())
+
+
 def test_compiled_parts_run_uncompiled():
     calls = []
 

@@ -459,6 +459,16 @@ def test_folded_samples_that_would_mix_are_an_error(method, positions):
     lb.ELBO(lb.bayesianize(MovesExamples(False), method), 100, samples=samples)(x, y).loss.backward()
 
 
+def test_components_can_be_trained_in_turn_where_folded_samples_would_mix():
+    x, y = torch.randn(3, 6, 6), torch.zeros(3, dtype=torch.long)
+    elbo = lb.ELBO(lb.bayesianize(MovesExamples(), lb.BatchEnsemble(2, init_spread=0.5)), 100)
+    with pytest.raises(ValueError, match=r"one component at a time: with lb.sampling\(component=k\)"):
+        elbo(x, y)
+    for component in range(2):
+        with lb.sampling(component=component):
+            torch.testing.assert_close(elbo(x, y).outputs[0], elbo.model(x))
+
+
 def test_the_look_at_the_first_batch_leaves_a_training_as_it_was(monkeypatch):
     x, y = torch.randn(8, 6), torch.randint(3, (8,))
 

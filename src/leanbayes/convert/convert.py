@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from leanbayes._sampling import FrameCloser, FrameOpener
 from leanbayes.convert.calls import called_once
@@ -69,8 +70,11 @@ def bayesianize(
         ('Linear', 'BayesianLayer')
     """
     if isinstance(method, Method) and method.whole_model:
+        _check_not_lazy(model)
         return method.convert_model(model, where, freeze)
     plan = make_plan(model, method, where)
+    if freeze:
+        _check_not_lazy(model)
     scope = _make_scope(plan)
     scope.called_once = _called_once(model, plan)
     layers = _build(model, plan, scope)
@@ -81,6 +85,14 @@ def bayesianize(
     if freeze:
         _freeze(root)
     return open_passes(root, _report(plan, layers))
+
+
+def _check_not_lazy(model: nn.Module) -> None:
+    """Raise where a parameter has no shape yet, which can be neither stacked nor frozen."""
+    if isinstance(model, nn.Module):
+        for name, parameter in model.named_parameters():
+            if is_lazy(parameter):
+                raise ValueError(f"{name} is lazy and has no shape yet; run the model once first")
 
 
 def open_passes(root: nn.Module, report: Report) -> nn.Module:

@@ -262,7 +262,10 @@ def _resolve_ties(model: nn.Module, plan: Plan) -> None:
                 raise ValueError(f"{both}, but the rules convert one and leave the other alone")
             if other.problem is not None or other.kind not in first.method.kinds:  # pyright: ignore
                 why = _why_not(other, first.method)  # pyright: ignore[reportArgumentType]
-                raise ValueError(f"{both}, but {why}; leave both alone, or untie them")
+                names = ", ".join(repr(unit.name) for unit in unique)
+                raise ValueError(
+                    f"{both}, but {why}; leave both alone with `& ~lb.named({names})` in `where`, or untie them"
+                )
             if {first.kind, other.kind} - {"linear", "embedding"}:
                 raise ValueError(f"{both}; only dense layers, convolutions and embeddings can be tied")
             other.method = first.method

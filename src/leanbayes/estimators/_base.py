@@ -9,7 +9,7 @@ from torch import Tensor
 
 from leanbayes._estimator_registry import Estimator, estimator, estimators_for, is_estimator
 from leanbayes._sampling import Frame, Sampling, current_frame
-from leanbayes.ops import LinearOp, RowsUnclear, rows_per_sample
+from leanbayes.ops import LinearOp, UnevenRowsError, rows_per_sample
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._base import Posterior
 
@@ -159,7 +159,7 @@ def _check_samples(frame: Frame | None, call: Call) -> None:
     # Some of the rows may be as many of each sample, as valid tokens are, or not, as where a random layer chose them.
     # Predictions can do without folding, so they do not rely on it.
     if call.rows % (rows if call.spec.marginal else n):
-        raise RowsUnclear(
+        raise UnevenRowsError(
             f"a layer got {call.rows} rows where the model has {rows}, so it is unclear which of the {n} folded "
             "samples a row belongs to; draw one sample at a time, in an ELBO by tile=False and samples=1"
         )

@@ -79,7 +79,10 @@ def generate(
         (torch.Size([2, 6]), torch.Size([2, 4]))
     """
     if not callable(getattr(model, "generate", None)):
-        raise TypeError(f"a {type(model).__name__} has no generate; pass a converted language model of transformers")
+        raise TypeError(
+            f"{type(model).__name__} has no generate; pass a converted language model of transformers, which may be no "
+            "deep ensemble"
+        )
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
         raise ValueError(f"samples is a whole number from 1, not {samples!r}")
     if options.get("num_beams", 1) != 1 or options.get("num_return_sequences", 1) != 1:

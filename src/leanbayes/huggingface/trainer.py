@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ from leanbayes._sampling import checkpoint_contexts
 from leanbayes._save import load
 from leanbayes.convert import param_groups
 from leanbayes.huggingface.scores import Scores, is_labelled
+from leanbayes.nn._base import Converted
 from leanbayes.objectives.elbo import ELBO, Terms
 from leanbayes.objectives.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 
@@ -84,6 +86,11 @@ class ELBOTraining:
         self._trainer: Any = self
         self._trainer.model_accepts_loss_kwargs = True
         _check(self._trainer.args)
+        if self._trainer.args.gradient_checkpointing and isinstance(self._trainer.model, Converted):
+            raise ValueError(
+                "gradient_checkpointing=True is not offered for deep ensembles; train the members one by one, or leave "
+                "it out"
+            )
         self.likelihood = self._default_likelihood() if likelihood is None else likelihood
         self.likelihood.to(self._trainer.args.device)
         self.dataset_size = dataset_size
@@ -216,6 +223,14 @@ class ELBOTraining:
             count = trainer.accelerator.gather(count).sum()
         return count
 
+    def _set_signature_columns_if_needed(self) -> None:
+        """See the Trainer, which keeps what the model's forward takes; an ensemble takes what its members do."""
+        trainer, model = self._trainer, self._trainer.model
+        if isinstance(model, Converted) and trainer._signature_columns is None:
+            names = inspect.signature(_base(_plain(model)).forward).parameters
+            trainer._signature_columns = [*names, "label", "label_ids", *trainer.label_names]
+        super()._set_signature_columns_if_needed()  # pyright: ignore[reportAttributeAccessIssue]
+
     def _wrap_model(self, model: nn.Module, training: bool = True, *args: Any, **options: Any) -> nn.Module:
         """The objective as it is run: the Trainer takes it for a model that is wrapped already."""
         trainer: Any = super()
@@ -284,10 +299,13 @@ class ELBOTraining:
         y = inputs.get(label)
         if y is None:
             return x, None
-        model = self._trainer.model
+        model = _plain(self._trainer.model)
         if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
-            if "decoder_input_ids" not in x and hasattr(model, "prepare_decoder_input_ids_from_labels"):
-                x["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(labels=y)
+            if not x.keys() & {"decoder_input_ids", "decoder_inputs_embeds"}:
+                if hasattr(model, "prepare_decoder_input_ids_from_labels"):
+                    x["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(labels=y)
+                else:
+                    x[label] = y  # which such a model shifts by itself
         elif _predicts_next(model):
             # The logits of a position are for the token after it; the last one has no target.
             y = torch.cat([y[..., 1:], torch.full_like(y[..., :1], -100)], -1)
@@ -307,7 +325,7 @@ class ELBOTraining:
         return names[0] if names else "labels"
 
     def _default_likelihood(self) -> Likelihood:
-        model = self._trainer.model
+        model = _plain(self._trainer.model)
         config = getattr(model, "config", None)
         kind, width = getattr(config, "problem_type", None), getattr(config, "num_labels", 1)
         if kind == "multi_label_classification":
@@ -340,6 +358,11 @@ def _predicts_next(model: Any) -> bool:
 def _is_about_whole_texts(model: Any) -> bool:
     """Whether the logits are for a whole example; transformers takes a single one for a regression."""
     return getattr(_base(model), "loss_type", None) == "ForSequenceClassification"
+
+
+def _plain(model: Any) -> Any:
+    """What transformers knows of a model: the member of a deep ensemble, which has its type and configuration."""
+    return model.plain_view() if isinstance(model, Converted) else model
 
 
 def _base(model: Any) -> Any:

@@ -232,6 +232,13 @@ def carry_hooks(source: nn.Module, target: nn.Module) -> None:
     target._is_full_backward_hook = source._is_full_backward_hook
 
 
+def carry_settings(source: nn.Module, target: nn.Module) -> None:
+    """Give a layer what other code asks of the one it replaces: in_features, stride, padding_idx and the like."""
+    for name, value in vars(source).items():
+        if not name.startswith("_") and isinstance(value, (int, float, str, tuple)) and name not in vars(target):
+            setattr(target, name, value)
+
+
 def skeleton(module: nn.Module) -> nn.Module:
     """A copy of a module without hooks whose parameters hold no memory."""
     memo: dict[int, Any] = {

@@ -18,6 +18,8 @@ T = TypeVar("T")
 # What every module has: tensors, children and hooks, which are copied as such.
 _TORCHS_OWN = frozenset(vars(nn.Module()))
 _HOOKS = tuple(name for name in _TORCHS_OWN if "hooks" in name)
+# Transformers registers hooks when a model first runs, which would pile up where every replica adds to the same ones.
+_FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _SHORT = 64
 # What most attributes are, none of which refers to a module.
 _ATOMS = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device))
@@ -65,7 +67,7 @@ def replica(module: nn.Module, values: Mapping[str, Tensor] | None = None, *, ow
     Args:
         module: Any module.
         values: Tensors by dotted name, to be held in the place of the module's own.
-        own_hooks: Whether the copies have hooks of their own, so that more can be added.
+        own_hooks: Whether hooks of all kinds can be added to the copies, and not only those that run with forward.
     """
     return _Copier(module, values or {}, own_hooks).root
 
@@ -153,7 +155,7 @@ def _shallow(module: nn.Module, own_hooks: bool) -> nn.Module:
         return module
     copied = module.__new__(type(module))
     held = module.__dict__.copy()
-    for name in ("_parameters", "_buffers", "_modules", *(_HOOKS if own_hooks else ())):
+    for name in ("_parameters", "_buffers", "_modules", *(_HOOKS if own_hooks else _FORWARD_HOOKS)):
         held[name] = held[name].copy()
     held["_compiled_call_impl"] = None
     held["_replica_of"] = (original(module),)  # hidden in a tuple: it is no child

@@ -12,7 +12,7 @@ from leanbayes._sampling import Sampling, current_frame, current_sampling, layer
 from leanbayes.estimators import Call, draw, resolve
 from leanbayes.estimators.weight import apply_draws
 from leanbayes.groups import ComponentGroup
-from leanbayes.nn._base import ConvertedLayer, Scope, as_trained
+from leanbayes.nn._base import ConvertedLayer, Scope, as_trained, carry_settings
 from leanbayes.ops import BagLookup, ConvTransposed, Dense, LinearOp, Lookup, op_for, rows_per_sample
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._method import Method, fan_in
@@ -50,10 +50,7 @@ class BayesianLayer(ConvertedLayer):
         if found is None:
             raise TypeError(f"{type(template).__name__} has no linear op; see leanbayes.ops.register_op")
         self.op = found
-        for name, value in vars(template).items():
-            # What other code asks of a layer: in_features, stride, padding_idx and the like.
-            if not name.startswith("_") and isinstance(value, (int, float, str, tuple)) and name not in vars(self):
-                setattr(self, name, value)
+        carry_settings(template, self)
         scope = scope or Scope(_own_group(method))
         weight: Any = template.weight
         random = self.make_random(weight, found, scope)

@@ -251,18 +251,21 @@ class ELBO(nn.Module):
 
     def _check_apart(self, x: Any, state: Sampling) -> None:
         """Raise where folded samples would mix, found on a few rows of the first batch."""
-        folds = self.samples > 1 or (self.tile and mixture_parts(self.model))
+        chosen = not isinstance(state.component, str)
+        folds = self.samples > 1 or (self.tile and not chosen and mixture_parts(self.model))
         # Processes would have to try it all together, and what is held may not be drawn for other rows.
         if not folds or _world_size() > 1 or current_frame() is not None or is_compiled(self.model):
             return
         # What fails with a few rows may work with those that there are, and says by itself what is wrong.
         model, axis = self.model, state.batch_dim
-        if draws_by_itself(model, x, axis) or folds_apart(model, x, axis, unless_it_fails=True):
+        if draws_by_itself(model, x, axis) or folds_apart(model, x, axis, when_in_doubt=True):
             return
+        parts = mixture_parts(model)
+        otherwise = " and tile=False, or one component at a time: with lb.sampling(component=k)" if parts else ""
         raise ValueError(
-            "folded samples mix in this model: it moves its examples to another axis, or lets the rows of a batch "
-            "interact; keep them on the first axis (or say which with lb.sampling(batch_dim=...)), or train with "
-            "tile=False and samples=1"
+            "folded samples mix in this model: it moves its examples to another axis, gives a layer rows that are no "
+            "examples, or lets the rows of a batch interact; keep the examples on the first axis (or say which with "
+            f"lb.sampling(batch_dim=...)), or train with samples=1{otherwise}"
         )
 
     def _check_outputs_known(self, outputs: Tensor) -> None:
