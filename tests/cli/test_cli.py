@@ -187,6 +187,12 @@ def test_predict_on_the_screen_is_csv(models, capsys):
     assert capsys.readouterr().out.startswith("label,confidence,entropy,mutual_information,p_no,p_yes\n")
 
 
+def test_without_a_method_fit_takes_the_one_that_suits_the_data(models, tmp_path, capsys):
+    assert json.loads((models / "model-kinds" / "model.json").read_text())["method"] == "batch-ensemble"
+    assert main(["fit", "digits", *SMALL, "--limit", "40", "--out", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["method"] == "rank1"
+
+
 def test_images_from_an_npz_file(tables, tmp_path, capsys):
     assert main(["fit", "digits", *SMALL, "--method", "emp", "--out", str(tmp_path)]) == 0
     assert main(["predict", str(tmp_path), str(tables / "images.npz"), "--json"]) == 0
@@ -224,7 +230,7 @@ def test_summary(models, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["overhead"] > 1 and len(found["layers"]) == 3
     assert main(["summary", str(models / "model-kinds")]) == 0
-    assert "Rank1" in capsys.readouterr().out
+    assert "BatchEnsemble" in capsys.readouterr().out
     assert main(["summary", str(models / "model-kinds" / "model.safetensors")]) == 0
     capsys.readouterr()
     assert "no network of that name" in failure(capsys, "summary", "resnet19")
