@@ -148,3 +148,12 @@ def test_a_divergence_that_was_asked_for_before_is_not_computed_twice(monkeypatc
     terms = lb.ELBO(model, 10)(X, Y)
     assert not asked
     torch.testing.assert_close(terms.kl, lb.kl(model))
+
+
+@each_method
+def test_inference_mode(method, asked):
+    model = converted(method)
+    with torch.inference_mode():
+        assert lb.predict(model, X, 2).outputs.shape == (2, 6, 3)
+        terms = lb.ELBO(model, 10)(X, Y)
+        torch.testing.assert_close(terms.kl, lb.kl(model))

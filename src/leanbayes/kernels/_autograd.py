@@ -50,17 +50,22 @@ def keep_for_each(ctx: Any, *tensors: Tensor | None) -> None:
     What autograd itself saves is gone after the first of them.
     """
     ctx.inputs = tensors
-    ctx.versions = [None if each is None else each._version for each in tensors]
+    ctx.versions = [_version(each) for each in tensors]
 
 
 def kept_for_each(ctx: Any) -> tuple[Any, ...]:
     """What `keep_for_each` has saved."""
-    if any(each is not None and each._version != version for each, version in zip(ctx.inputs, ctx.versions)):
+    if any(_version(each) != version for each, version in zip(ctx.inputs, ctx.versions)):
         raise RuntimeError(
             "parameters were changed in place between the forward and the backward pass; run the backward pass before "
             "the optimiser's step"
         )
     return ctx.inputs
+
+
+def _version(value: Tensor | None) -> int | None:
+    """How often a tensor was changed in place; of what was made in inference mode nobody counts that."""
+    return None if value is None or value.is_inference() else value._version
 
 
 def with_gradients(op: Any, keep: Callable[..., None], gradients: Callable[..., Any]) -> Callable[..., Any]:
