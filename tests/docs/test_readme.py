@@ -147,7 +147,7 @@ def test_the_table_of_verdicts_names_what_holds_what_does_not_and_what_is_missin
         )
         execute(recipe, work=tmp_path / "work", out=tmp_path)
     table = program.verdicts_table("kt", tmp_path)
-    assert "| `kt-params` | parameter counts of k-tied networks | holds | short |" in table
+    assert "| [`kt-params`](results.md#kt-params) | parameter counts of k-tied networks | holds | short |" in table
     assert "| falls short: the ratio is 3 | short |" in table
     assert "Without a result so far: `kt-spectrum`, `kt-heatmap`" in table and "`vn-" not in table
 
