@@ -26,7 +26,7 @@ def import_fabric() -> Any:
             return import_module(name)
         except ImportError:
             continue
-    raise ImportError("training on several devices needs Lightning Fabric: pip install leanbayes[train]")
+    raise ImportError("training on several devices needs Lightning Fabric: pip install 'leanbayes[train]'")
 
 
 def make_fabric(config: TrainConfig) -> Any:
