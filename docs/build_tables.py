@@ -21,10 +21,10 @@ from typing import Any
 import leanbayes as lb
 from leanbayes.bench.page import bounds_table, speed_page, speed_summary
 from leanbayes.bench.programs import digits_page, wide_page
-from leanbayes.board.page import better_page, networks_page, tables_page
 from leanbayes.models import create
 from leanbayes.report.content import parse
 from leanbayes.report.summary import summarise
+from leanbayes.reproduce.board_page import better_page, networks_page, tables_page
 from leanbayes.reproduce.ledger import LEDGER, SYSTEMS
 from leanbayes.reproduce.page import results_page
 from leanbayes.reproduce.result import HOLDS, SHOWN, on_generated_data, published, read_result, spread

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from leanbayes.board.page import better_page, networks_page, tables_page
+from leanbayes.reproduce.board_page import better_page, networks_page, tables_page
 
 ABOUT = {
     "verdict": "falls short", "gap": "the trees are better", "preset": "short", "date": "2030-01-01",
