@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import pkgutil
 import re
 import shlex
 import sys
@@ -222,3 +223,21 @@ def test_commands_have_arguments_that_exist():
                 _parse([word.strip("[]") for word in shlex.split(command)[1:] if word != "..."])
             except SystemExit:
                 pytest.fail(f"{path.name}: {command}")
+
+
+def test_names_exist():
+    """Also those in sentences and in code that is not run."""
+    for path in PAGES:
+        text = path.read_text()
+        for name in re.findall(r"\blb((?:\.\w+)+)", text):
+            assert exists(f"leanbayes{name}"), f"{path.name} names lb{name}"
+        for name in re.findall(r"`(leanbayes(?:\.\w+)+)", text):
+            assert name == "leanbayes.safetensors" or exists(name), f"{path.name} names {name}"
+
+
+def exists(dotted):
+    try:
+        pkgutil.resolve_name(dotted)
+    except (ImportError, AttributeError):
+        return False
+    return True
