@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import platform
 import statistics
 import sys
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-import leanbayes as lb
+from leanbayes._machine import device_name, versions
 from leanbayes.bench import measuring
 from leanbayes.bench.measuring import HEAP, keep_heap
 
@@ -40,8 +39,8 @@ def write(path: Path, module: str, name: str, device: torch.device, rows: list[d
         "id": name,
         "command": _command(module),
         "seeds": [0],
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads",
-        "versions": {"leanbayes": lb.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        "device": device_name(device.type),
+        "versions": versions(),
         "date": datetime.date.today().isoformat(),
         "heap": {name: os.environ[name] for name in HEAP if name in os.environ},
         **more,

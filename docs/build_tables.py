@@ -21,10 +21,10 @@ from typing import Any
 import leanbayes as lb
 from leanbayes.bench.page import bounds_table, speed_page, speed_summary
 from leanbayes.bench.programs import digits_page, wide_page
-from leanbayes.board.page import better_page, networks_page, tables_page
 from leanbayes.models import create
 from leanbayes.report.content import parse
 from leanbayes.report.summary import summarise
+from leanbayes.reproduce.board_page import better_page, networks_page, tables_page
 from leanbayes.reproduce.ledger import LEDGER, SYSTEMS
 from leanbayes.reproduce.page import results_page
 from leanbayes.reproduce.result import HOLDS, SHOWN, on_generated_data, published, read_result, spread
@@ -122,8 +122,8 @@ def reproduced_text() -> str:
     for prefix, title in SYSTEMS.items():
         ids = [id for id in found if id.split("-")[0] == prefix]
         results = {id: found[id] for id in ids if found[id] is not None}
-        short = [f"`{id}`" for id, result in results.items() if result["verdict"] != HOLDS]
-        generated = [f"`{id}`" for id, result in results.items() if on_generated_data(result)]
+        short = [_linked(id) for id, result in results.items() if result["verdict"] != HOLDS]
+        generated = [_linked(id) for id, result in results.items() if on_generated_data(result)]
         cells = [len(ids), len(results), len(results) - len(short), ", ".join(short), ", ".join(generated)]
         lines.append(f"| {title} | {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
@@ -477,6 +477,11 @@ def result_table(id: str, head: str, metrics: dict[str, str], root: pathlib.Path
     return "\n".join(lines)
 
 
+def _linked(id: str) -> str:
+    """A result, with the way to its figures from README.md."""
+    return f"[`{id}`](docs/results.md#{id})"
+
+
 def verdicts_table(prefix: str, folder: pathlib.Path = ROOT / "results") -> str:
     """What every result of one paper says, and which have none so far."""
     ids = [id for id in LEDGER if id.split("-")[0] == prefix]
@@ -485,7 +490,7 @@ def verdicts_table(prefix: str, folder: pathlib.Path = ROOT / "results") -> str:
     for id, result in found.items():
         if result is not None:
             verdict = HOLDS if result["verdict"] == HOLDS else f"{result['verdict']}: {result['gap']}"
-            lines.append(f"| `{id}` | {LEDGER[id]} | {verdict} | {result['preset']} |")
+            lines.append(f"| [`{id}`](results.md#{id}) | {LEDGER[id]} | {verdict} | {result['preset']} |")
     missing = [f"`{id}`" for id, result in found.items() if result is None]
     return "\n".join([*lines, *(["", f"Without a result so far: {', '.join(missing)}."] if missing else [])])
 

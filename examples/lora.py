@@ -1,6 +1,6 @@
 """A random LoRA adapter on a language model: only the small matrices have distributions, and only they are saved.
 
-`python examples/lora.py [--steps 60]` takes under a minute on two cores. It needs PEFT (`pip install peft`).
+`python examples/lora.py [--steps 60]` takes under a minute on two cores. It needs `pip install 'leanbayes[peft]'`.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     steps = parser.parse_args().steps
     if find_spec("peft") is None:
-        sys.exit("this example needs PEFT: pip install peft")
+        sys.exit("this example needs PEFT: pip install 'leanbayes[peft]'")
     from peft import LoraConfig, get_peft_model
 
     set_seed(0)

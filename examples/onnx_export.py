@@ -1,6 +1,6 @@
 """ONNX files of a converted network: one plain network, and one that draws anew in every run.
 
-`python examples/onnx_export.py [--out FOLDER]` takes under a minute. It needs `pip install leanbayes[onnx]`.
+`python examples/onnx_export.py [--out FOLDER]` takes under a minute. It needs `pip install 'leanbayes[onnx]'`.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def main() -> None:
     out = parser.parse_args().out or Path(tempfile.mkdtemp())
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
     if missing:
-        sys.exit(f"this example needs {', '.join(missing)}: pip install leanbayes[onnx]")
+        sys.exit(f"this example needs {', '.join(missing)}: pip install 'leanbayes[onnx]'")
     import onnxruntime
 
     net = train()

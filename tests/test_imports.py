@@ -1,12 +1,15 @@
 """The tree is an order: a package knows what stands before it, and imports it at the top."""
 
 import ast
+import subprocess
+import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src/leanbayes"
-# From what knows nothing to what knows all; names on one line may know each other.
+# From what knows nothing to what knows all; of two names on one line, either may know the other, but not both.
 ORDER = [
     ("_version", "_checks", "_registry", "_estimator_registry", "_inputs", "_moves", "_rows", "_owners"),
     ("_sampling", "noise"),
@@ -29,38 +32,40 @@ ORDER = [
     ("analysis", "huggingface", "rl"),
     ("compare",),
     ("learn",),
-    ("bench", "board", "report", "reproduce"),
+    ("bench", "report"),
+    ("board",),
+    ("reproduce",),
     ("cli",),
     ("__main__",),
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
-# Up to here nothing is imported within functions; commands and readers do so where a dependency is heavy.
+# Up to here, nothing imports the package as users do.
 CORE = LEVEL["_predict"]
+# Files that import others of the package within functions, and what for; commands do so to answer at once.
+LATE = {
+    "board/ours.py": "scikit-learn is missing where the board is only shown",
+    "huggingface/__init__.py": "transformers is heavy",
+    "reproduce/recipe.py": "every recipe is found in its folder",
+    "training/__init__.py": "Lightning is heavy",
+}
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 
-def part(module):
-    """The name under the package that a module belongs to, None for other packages."""
-    names = module.split(".")
-    return names[1] if names[0] == "leanbayes" and len(names) > 1 else None
+def module(path):
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
 def imported(path):
-    """Parts of the package that a file imports, each with whether that is at the top of the file."""
+    """What a file imports from the package, as dotted names, each with whether that is at the top of the file."""
     tree = ast.parse(path.read_text())
     top = {id(node) for statement in tree.body if isinstance(statement, (ast.Import, ast.ImportFrom, ast.If))
            for node in ast.walk(statement)}  # fmt: skip
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            package = node.module == "leanbayes"
-            found = [f"leanbayes.{alias.name}" for alias in node.names] if package else [node.module]
-        else:
-            continue
-        for module in found:
-            if part(module) is not None:
-                yield part(module), id(node) in top
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            before = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for name in [before + alias.name for alias in node.names]:
+                if name.startswith("leanbayes."):
+                    yield name, id(node) in top
 
 
 def owner(path):
@@ -71,14 +76,63 @@ def owner(path):
 def test_a_file_imports_what_stands_before_it(path):
     own = owner(path)
     assert own in LEVEL, f"{own} has no place in the order"
-    for name, at_the_top in imported(path):
+    for dotted, at_the_top in imported(path):
+        name = dotted.split(".")[1]
         known = name in LEVEL
         # Names of the package itself stand for all of it: what is built on the library imports it as users do.
         if not known:
             assert LEVEL[own] > CORE, f"{path.name} imports leanbayes.{name}"
             continue
         assert LEVEL[name] <= LEVEL[own], f"{path.name} imports {name}, which comes after {own}"
-        assert at_the_top or LEVEL[own] > CORE, f"{path.name} imports {name} within a function"
+        late = own == "cli" or path.relative_to(PACKAGE).as_posix() in LATE
+        assert at_the_top or late, f"{path.name} imports {name} within a function"
+
+
+def test_no_two_files_or_packages_need_each_other():
+    modules = {module(path) for path in FILES}
+    files = {module(path): {_home(name, modules) for name, _ in imported(path)} for path in FILES}
+    packages = {}
+    for name, others in files.items():
+        own = packages.setdefault(_package(name), set())
+        own |= {_package(other) for other in others} - {_package(name)}
+    for graph in (files, packages):
+        TopologicalSorter(graph).prepare()  # raises an error that names what is in a circle
+
+
+def _package(name):
+    return ".".join(name.split(".")[:2])
+
+
+def _home(name, modules):
+    """The module of a dotted name; the package itself for names that users import from it."""
+    while name not in modules and "." in name:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def test_importing_the_package_is_light():
+    code = (
+        "import sys, torch, numpy; before = set(sys.modules); import leanbayes; "
+        "print([name for name in set(sys.modules) - before if name not in sys.stdlib_module_names])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert sorted(ast.literal_eval(found.stdout)) == ["leanbayes", "leanbayes._version"]
+
+
+def test_training_and_predicting_need_no_more_than_torch():
+    """Triton comes with torch; the rest is in the extras."""
+    code = (
+        "import sys, torch, numpy; before = set(sys.modules)\n"
+        "import leanbayes as lb\n"
+        "net = lb.bayesianize(torch.nn.Linear(3, 2), lb.Rank1())\n"
+        "lb.ELBO(net, 4)(torch.randn(4, 3), torch.tensor([0, 1, 0, 1])).loss.backward()\n"
+        "lb.predict(net, torch.randn(2, 3))\n"
+        "tops = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+        "print(sorted(tops & {'pandas', 'pyarrow', 'scipy', 'sklearn', 'matplotlib', 'transformers', 'lightning', "
+        "'lightning_fabric', 'torchmetrics', 'torchvision', 'tqdm', 'yaml', 'rich'}))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
 
 
 def test_no_file_of_the_core_names_a_family():

@@ -141,7 +141,7 @@ def _with_adapter(base: nn.Module, folder: PathLike) -> nn.Module:
     try:
         from peft import PeftConfig, get_peft_model  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise ImportError("adapters need PEFT: pip install peft") from None
+        raise ImportError("adapters need PEFT: pip install 'leanbayes[peft]'") from None
     if not os.path.exists(os.path.join(folder, "adapter_config.json")):
         raise ValueError(f"{folder} holds a whole model, not an adapter; pass the model's class")
     return get_peft_model(base, PeftConfig.from_pretrained(folder))  # pyright: ignore[reportArgumentType]

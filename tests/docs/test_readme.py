@@ -2,7 +2,9 @@
 
 import dataclasses
 import importlib.util
+import pkgutil
 import re
+import shlex
 import sys
 import types
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 import leanbayes as lb
 from leanbayes import _estimator_registry, _registry, methods, ops
+from leanbayes.cli._main import _parse
 from leanbayes.convert import converters
 from leanbayes.posteriors import _divergence
 from leanbayes.reproduce import PRESETS, Check, Outcome, Recipe, Row, execute
@@ -147,7 +150,7 @@ def test_the_table_of_verdicts_names_what_holds_what_does_not_and_what_is_missin
         )
         execute(recipe, work=tmp_path / "work", out=tmp_path)
     table = program.verdicts_table("kt", tmp_path)
-    assert "| `kt-params` | parameter counts of k-tied networks | holds | short |" in table
+    assert "| [`kt-params`](results.md#kt-params) | parameter counts of k-tied networks | holds | short |" in table
     assert "| falls short: the ratio is 3 | short |" in table
     assert "Without a result so far: `kt-spectrum`, `kt-heatmap`" in table and "`vn-" not in table
 
@@ -191,5 +194,50 @@ def test_methods_are_listed_with_their_arguments():
 
 def test_links_between_pages_lead_somewhere():
     for path in PAGES:
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text()):
-            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", path.read_text()):
+            page = path.parent / target if target else path
+            assert page.exists(), f"{path.name} links to {target}"
+            assert not anchor or anchor in anchors(page), f"{path.name} links to {target}#{anchor}"
+
+
+def anchors(page):
+    """What links may name behind the #: the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", heading.lower())) for heading in headings}
+
+
+@pytest.mark.parametrize("home", ["README.md", "docs/index.md"])
+def test_every_page_is_found_from_the_first_one(home):
+    linked = set(re.findall(r"\]\((?:docs/)?([\w-]+\.md)\)", (ROOT / home).read_text()))
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"} <= linked
+
+
+def test_commands_have_arguments_that_exist():
+    for path in PAGES:
+        text = path.read_text()
+        lines = re.findall(r"^(leanbayes .*?)(?: +#.*)?$", text, re.MULTILINE)
+        named = [" ".join(code.split()) for code in re.findall(r"`(leanbayes \w+ [^`]+)`", text)]
+        for command in dict.fromkeys(lines + named):
+            try:
+                _parse([word.strip("[]") for word in shlex.split(command)[1:] if word != "..."])
+            except SystemExit:
+                pytest.fail(f"{path.name}: {command}")
+
+
+def test_names_exist():
+    """Also those in sentences and in code that is not run."""
+    for path in PAGES:
+        text = path.read_text()
+        for name in re.findall(r"\blb((?:\.\w+)+)", text):
+            assert exists(f"leanbayes{name}"), f"{path.name} names lb{name}"
+        for name in re.findall(r"`(leanbayes(?:\.\w+)+)", text):
+            assert name == "leanbayes.safetensors" or exists(name), f"{path.name} names {name}"
+
+
+def exists(dotted):
+    try:
+        pkgutil.resolve_name(dotted)
+    except (ImportError, AttributeError):
+        return False
+    return True

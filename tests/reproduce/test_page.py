@@ -32,15 +32,19 @@ def test_a_result_is_shown_with_its_gap(tmp_path):
         "Preset short, `leanbayes reproduce vn-toy`, ",
         "- a note",
         "![A title](../results/vn-toy.png)",
-        "| `kt-snr` | k-tied Normal | ",
+        "| [`vn-toy`](#vn-toy) | four classes in the plane",
+        "two variance neurons | **falls short** | short |",
+        "| `kt-snr` | signal-to-noise ratio of gradients early in training | no result yet |  |",
     ):
         assert text in page, text
-    assert "| `vn-toy` |" not in page and "## Speed" not in page
+    assert page.startswith("## Overview\n\n**Variance Networks**\n\n| result | what | verdict | preset |")
+    assert "| `vn-toy` |" not in page and "#speed" not in page and "## Speed" not in page
 
 
 def test_a_result_that_holds_says_so(tmp_path):
     execute(make_recipe(limit=1.0), work=tmp_path / "work", out=tmp_path)
     page = results_page(tmp_path, "")
+    assert "variance neurons | holds | short |" in page
     assert "A title. **Holds.**" in page and "- yes: the first" in page and "![" not in page
 
 
@@ -53,6 +57,7 @@ def test_a_result_on_generated_data_says_so_beside_its_verdict(tmp_path):
     execute(make_recipe("vn-kl"), work=tmp_path / "work", out=tmp_path)
     page = results_page(tmp_path, "")
     assert "**Not judged:** a smoke run. **On generated data,**" in page and page.count("On generated data") == 1
+    assert "| not judged, on generated data | smoke |" in page and page.count("on generated data |") == 1
 
 
 def test_what_no_paper_shows_stands_apart(tmp_path):
@@ -61,12 +66,13 @@ def test_what_no_paper_shows_stands_apart(tmp_path):
     page = results_page(tmp_path, "")
     assert "## Ensemble Model Patching" not in page
     assert page.index("### vn-toy") < page.index("## Beyond the papers\n\n### emp-finetune")
-    assert "| `emp-ablation` | Beyond the papers | " in page
+    assert page.index("**k-tied Normal**") < page.index("**Beyond the papers**") < page.index("| `emp-ablation` | ")
 
 
 def test_benchmarks_are_tables_of_ratios(tmp_path):
     (tmp_path / "bench-predict-loop-cuda.json").write_text(json.dumps(BENCHMARK))
     page = results_page(tmp_path, "")
+    assert "[at the end](#speed)" in page
     assert "### Prediction with many samples against a loop over samples, A device" in page
     assert "| network | samples | batch | predict over loop |" in page
     assert "| MLP, a \\| b | 50 | 256 | 0.07 |" in page
@@ -77,4 +83,4 @@ def test_other_files_are_left_out(tmp_path):
     (tmp_path / "compare-digits.json").write_text("{}")
     (tmp_path / "vn-toy.json").write_text('{"verdict": "holds", "preset": "short", "date": "", "gap": ""}')
     page = results_page(tmp_path, "")
-    assert page.startswith("## No result yet") and page.count("\n| `") == len(LEDGER) + len(BEYOND)
+    assert page.count("\n| `") == len(LEDGER) + len(BEYOND) and page.count("\n## ") == 0

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from leanbayes.training.data import Place, TensorSource, as_tensors, make_source, split_data
+from leanbayes.training.data import Place, TensorSource, as_tensors, split_data
+from leanbayes.training.parts import make_source
 
 CPU = torch.device("cpu")
 

@@ -146,7 +146,7 @@ def test_a_refit_is_a_training_on_all_rows_for_the_steps_of_the_best_epoch():
     byhand = network()
     optimizer = torch.optim.SGD(byhand.parameters(), lr=0.01, momentum=0.9)
     source = _Training(
-        *(lb.training.runtime.make_runtime(settings), network(), Parts(parts, None), config(batch_size=24), None),
+        *(lb.training.fabric.make_runtime(settings), network(), Parts(parts, None), config(batch_size=24), None),
         *(None, None, (), None),
     ).train
     batches = [batch for epoch in range(6) for batch in source.begin(epoch)][:steps]

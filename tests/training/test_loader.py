@@ -19,8 +19,9 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
-from leanbayes.training.data import Place, make_source
+from leanbayes.training.data import Place
 from leanbayes.training.loader import unpack
+from leanbayes.training.parts import make_source
 
 CPU = torch.device("cpu")
 

@@ -8,7 +8,8 @@ import torch
 
 import leanbayes as lb
 from leanbayes.training import fit
-from leanbayes.training.runtime import OneProcess, choose_device, make_runtime
+from leanbayes.training.fabric import make_runtime
+from leanbayes.training.runtime import OneProcess, choose_device
 from tests.training.problems import config, data, network
 
 

@@ -222,9 +222,9 @@ def add_network(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--resume", action="store_true", help="continue the run in the output folder")
 
 
-def add_saved(parser: argparse.ArgumentParser, name: str = "checkpoint", metavar: str = "CHECKPOINT") -> None:
+def add_saved(parser: argparse.ArgumentParser) -> None:
     """A folder that `fit` or `compare` wrote, and which of the methods of a comparison."""
-    parser.add_argument(name, metavar=metavar, help="folder that `fit` or `compare` wrote")
+    parser.add_argument("checkpoint", metavar="FOLDER", help="folder that `fit` or `compare` wrote")
     parser.add_argument(
         "--method", metavar="METHOD", help="method of a comparison (default: the one its report recommends)"
     )

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from leanbayes.data._checks import check_classes, check_targets
-from leanbayes.data._dataset import Column, Dataset, Inputs, Part, Rows, Schema, Task
+from leanbayes.data._dataset import Column, Dataset, Inputs, Part, Schema, Task
 from leanbayes.data._normalise import Affine, Normalisation
+from leanbayes.data._rows import Rows
 from leanbayes.data._split import TEST_STREAM, VALID_STREAM, hold_out
 
 # Images read to fit the scaling of a set that is not in memory.

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leanbayes.data._dataset import Rows
+from leanbayes.data._rows import Rows
 from leanbayes.data.augment import Augmentation
 
 # Inputs up to this size are moved to the device as a whole; of larger ones, one batch at a time.

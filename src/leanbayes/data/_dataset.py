@@ -4,27 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
+from leanbayes.data._batches import Batches
 from leanbayes.data._normalise import Normalisation
-
-if TYPE_CHECKING:
-    from leanbayes.data._batches import Batches
+from leanbayes.data._rows import Rows
 
 Task = Literal["classification", "binary", "regression"]
 Inputs = Literal["image", "table", "text", "series"]
 PartName = Literal["train", "valid", "test"]
-
-
-class Rows(Protocol):
-    """Examples that are read when they are asked for."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: Any, /) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -370,8 +361,6 @@ class Dataset:
             >>> x.shape, y.dtype
             (torch.Size([32, 1, 8, 8]), torch.int64)
         """
-        from leanbayes.data._batches import Batches
-
         part, scale = self.part(name), self.normalisation
         return Batches(part.x, part.y, batch_size, transform=scale, target_transform=scale.scale_targets, **options)
 

@@ -403,7 +403,7 @@ def _as_logits(prediction: Prediction) -> Tensor:
 def bayes_trainer() -> type:
     """The class `BayesTrainer`; made when it is first asked for, since importing the Trainer takes seconds."""
     if any(find_spec(name) is None for name in ("transformers", "accelerate")):
-        raise ImportError("BayesTrainer needs transformers and accelerate: pip install leanbayes[transformers]")
+        raise ImportError("BayesTrainer needs transformers and accelerate: pip install 'leanbayes[transformers]'")
     from transformers import Trainer
 
     about = {"__module__": "leanbayes.huggingface", "__doc__": ELBOTraining.__doc__}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from numbers import Real
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -164,6 +164,12 @@ class ELBO(nn.Module):
         if passed.choices:
             loss = loss + _choice_gradient(passed.choices, scores if weights is None else scores * weights)
         return Terms(loss, nll, passed.divergence, outputs)
+
+    if TYPE_CHECKING:
+        # To type checkers, a call of a module gives anything.
+        def __call__(self, x: Any, y: Tensor, *, weights: Tensor | None = None, mask: Tensor | None = None) -> Terms:
+            """See `forward`."""
+            ...
 
     def advance(self) -> None:
         """Count one optimiser step; needed where no `torch.optim` optimiser steps, or a CUDA graph replays it."""

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from leanbayes.reproduce.ledger import BEYOND, BEYOND_TITLE, LEDGER, SYSTEMS
-from leanbayes.reproduce.result import HOLDS, NOT_JUDGED, SHOWN, on_generated_data, published, read_result, spread
+from leanbayes.reproduce.result import (
+    FALLS_SHORT,
+    HOLDS,
+    NOT_JUDGED,
+    SHOWN,
+    on_generated_data,
+    published,
+    read_result,
+    spread,
+)
 
 BENCHMARKS = {
     "bench-predict-loop": "Prediction with many samples against a loop over samples",
@@ -22,7 +31,7 @@ BENCHMARKS = {
 
 
 def results_page(folder: Path, images: str) -> str:
-    """Every result of a folder with its figures, what has none yet, and the benchmarks.
+    """An overview, every result of a folder with its figures, and the benchmarks.
 
     Args:
         folder: Of the result files.
@@ -31,21 +40,29 @@ def results_page(folder: Path, images: str) -> str:
     Returns:
         Markdown without a title.
     """
+    sections = {title: [id for id in LEDGER if id.split("-")[0] == prefix] for prefix, title in SYSTEMS.items()}
+    overview = ["## Overview"]
     blocks = []
-    missing = []
-    sections = {system: [id for id in LEDGER if id.split("-")[0] == prefix] for prefix, system in SYSTEMS.items()}
-    for system, ids in (sections | {BEYOND_TITLE: [*BEYOND]}).items():
+    for title, ids in (sections | {BEYOND_TITLE: [*BEYOND]}).items():
         found = {id: result for id in ids if (result := read_result(folder / f"{id}.json", SHOWN)) is not None}
-        missing += [(system, id) for id in ids if id not in found]
+        overview += [f"**{title}**", _table(("result", "what", "verdict", "preset"), [_line(id, found) for id in ids])]
         if found:
-            blocks += [f"## {system}", *(_result(result, folder, images) for result in found.values())]
-    if missing:
-        rows = [(f"`{id}`", system, (LEDGER | BEYOND)[id]) for system, id in missing]
-        blocks += ["## No result yet", _table(("id", "paper", "what"), rows)]
+            blocks += [f"## {title}", *(_result(result, folder, images) for result in found.values())]
     benchmarks = sorted(folder.glob("bench-*.json"))
     if benchmarks:
+        overview.append("Times are [at the end](#speed).")
         blocks += ["## Speed", "Ratios of times: below 1, the first is faster.", *map(_benchmark, benchmarks)]
-    return "\n\n".join(blocks)
+    return "\n\n".join(overview + blocks)
+
+
+def _line(id: str, found: Mapping[str, dict[str, Any]]) -> tuple[str, str, str, str]:
+    """One result in the overview, which leads to its figures."""
+    what = (LEDGER | BEYOND)[id]
+    if id not in found:
+        return f"`{id}`", what, "no result yet", ""
+    result = found[id]
+    verdict = f"**{result['verdict']}**" if result["verdict"] == FALLS_SHORT else result["verdict"]
+    return f"[`{id}`](#{id})", what, verdict + ", on generated data" * on_generated_data(result), result["preset"]
 
 
 def _result(result: dict[str, Any], folder: Path, images: str) -> str:

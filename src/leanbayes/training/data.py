@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -106,38 +106,6 @@ def _from_arrays(x: Any) -> Any:
     if isinstance(x, (tuple, list)):
         return tuple(_from_arrays(value) for value in x)
     return x
-
-
-def make_source(
-    part: Any,
-    place: Place,
-    *,
-    batch_size: int,
-    seed: int,
-    training: bool,
-    drop_last: bool = False,
-    augment: Augment | None = None,
-) -> Source:
-    """Batches of a part: of tensors, a DataLoader, or any iterable of batches."""
-    found = as_tensors(part)
-    if found is not None:
-        return TensorSource(
-            *found,
-            place=place,
-            batch_size=batch_size,
-            seed=seed,
-            training=training,
-            drop_last=drop_last,
-            augment=augment,
-        )
-    if isinstance(part, Iterable) and not isinstance(part, (str, bytes, Mapping, Tensor)):
-        from leanbayes.training.loader import LoaderSource
-
-        return LoaderSource(part, place=place, seed=seed, training=training, augment=augment)
-    raise TypeError(
-        f"fit takes tensors (x, y), an object with x and y, one with train and valid, or a DataLoader, not "
-        f"{'nothing' if part is None else type(part).__name__}"
-    )
 
 
 class TensorSource(Source):

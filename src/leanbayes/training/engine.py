@@ -26,6 +26,7 @@ from leanbayes.training.data import (
 from leanbayes.training.errors import OutputError, TrainingInterrupted
 from leanbayes.training.evaluate import evaluate
 from leanbayes.training.execution import Tf32Products, choose_execution
+from leanbayes.training.fabric import make_runtime
 from leanbayes.training.files import LAST, REFIT, claim, prepare_folder, read_state, write_state
 from leanbayes.training.history import History
 from leanbayes.training.kept_weights import KeptWeights
@@ -40,7 +41,7 @@ from leanbayes.training.parts import (
     watches,
 )
 from leanbayes.training.progress import ProgressBar
-from leanbayes.training.runtime import Runtime, make_runtime
+from leanbayes.training.runtime import Runtime
 from leanbayes.training.schedules import kl_weight, learning_rate
 from leanbayes.training.seeds import GlobalGenerators, derive, random_state, restore_random_state, seed_all
 from leanbayes.training.steps import Stepper, grouped

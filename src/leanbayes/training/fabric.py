@@ -15,7 +15,7 @@ from leanbayes.objectives.elbo import ELBO, Terms
 from leanbayes.training.config import TrainConfig
 from leanbayes.training.data import Batch
 from leanbayes.training.execution import Execution
-from leanbayes.training.runtime import Runtime, choose_device, compiled_as_set
+from leanbayes.training.runtime import OneProcess, Runtime, choose_device, compiled_as_set
 
 
 def import_fabric() -> Any:
@@ -26,7 +26,7 @@ def import_fabric() -> Any:
             return import_module(name)
         except ImportError:
             continue
-    raise ImportError("training on several devices needs Lightning Fabric: pip install leanbayes[train]")
+    raise ImportError("training on several devices needs Lightning Fabric: pip install 'leanbayes[train]'")
 
 
 def make_fabric(config: TrainConfig) -> Any:
@@ -150,3 +150,10 @@ class FabricRuntime(Runtime):
 
         # torch crashes where it is to move to the CPU what is there already.
         return StateDictOptions(full_state_dict=True, cpu_offload=self.device.type != "cpu")
+
+
+def make_runtime(config: TrainConfig, fabric: Any = None) -> Runtime:
+    """One process where one is asked for; Fabric for several, or where the caller brings it."""
+    if fabric is None and config.devices == 1 and config.strategy == "auto":
+        return OneProcess(config)
+    return FabricRuntime(config, fabric)

@@ -106,4 +106,4 @@ def lit_elbo() -> type:
             continue
         about = {"__module__": "leanbayes.training", "__doc__": ELBOSteps.__doc__}
         return type("LitELBO", (ELBOSteps, base), about)
-    raise ImportError("LitELBO needs Lightning: pip install leanbayes[train]")
+    raise ImportError("LitELBO needs Lightning: pip install 'leanbayes[train]'")

@@ -31,7 +31,7 @@ class Logs:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError:
                 raise ImportError(
-                    "TrainConfig(tensorboard=True) needs the package tensorboard: pip install leanbayes[train]"
+                    "TrainConfig(tensorboard=True) needs the package tensorboard: pip install 'leanbayes[train]'"
                 ) from None
             self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 

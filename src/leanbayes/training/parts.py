@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from leanbayes.objectives.elbo import ELBO
 from leanbayes.objectives.likelihoods import Likelihood
@@ -19,10 +19,10 @@ from leanbayes.training.data import (
     TensorSource,
     as_tensors,
     check_examples,
-    make_source,
     split_data,
 )
 from leanbayes.training.holdout import divide_examples, join
+from leanbayes.training.loader import LoaderSource
 from leanbayes.training.runtime import Runtime
 
 
@@ -56,6 +56,36 @@ class Parts:
         if train is None or valid is None:
             raise ValueError("refit=True joins the rows for training and validation, and takes tensors, not loaders")
         return join(train, valid)
+
+
+def make_source(
+    part: Any,
+    place: Place,
+    *,
+    batch_size: int,
+    seed: int,
+    training: bool,
+    drop_last: bool = False,
+    augment: Augment | None = None,
+) -> Source:
+    """Batches of a part: of tensors, a DataLoader, or any iterable of batches."""
+    found = as_tensors(part)
+    if found is not None:
+        return TensorSource(
+            *found,
+            place=place,
+            batch_size=batch_size,
+            seed=seed,
+            training=training,
+            drop_last=drop_last,
+            augment=augment,
+        )
+    if isinstance(part, Iterable) and not isinstance(part, (str, bytes, Mapping, Tensor)):
+        return LoaderSource(part, place=place, seed=seed, training=training, augment=augment)
+    raise TypeError(
+        f"fit takes tensors (x, y), an object with x and y, one with train and valid, or a DataLoader, not "
+        f"{'nothing' if part is None else type(part).__name__}"
+    )
 
 
 def make_sources(

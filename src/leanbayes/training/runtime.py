@@ -181,12 +181,3 @@ def choose_device(name: str) -> torch.device:
 def compiled_as_set(module: Any, setting: bool | str) -> Any:
     """The module, compiled where `TrainConfig.compile` says so."""
     return compiled(module, setting if isinstance(setting, str) else None) if setting else module
-
-
-def make_runtime(config: TrainConfig, fabric: Any = None) -> Runtime:
-    """One process where one is asked for; Fabric for several, or where the caller brings it."""
-    if fabric is None and config.devices == 1 and config.strategy == "auto":
-        return OneProcess(config)
-    from leanbayes.training.fabric import FabricRuntime
-
-    return FabricRuntime(config, fabric)

@@ -13,6 +13,7 @@ from typing import Any
 
 from leanbayes.data._dataset import Dataset
 from leanbayes.data._files import PathLike
+from leanbayes.data._registry import load
 from leanbayes.data.generate._courses import risk_of_death
 from leanbayes.data.generate._images import images, write_cifar10, write_cifar100, write_image_folder, write_mnist
 from leanbayes.data.generate._records import write_mimic
@@ -56,8 +57,6 @@ def dataset(name: str, *, seed: int = 0, rows: Any = None, **options: Any) -> Da
         >>> dataset("cifar10")
         Dataset('synthetic cifar10': image (3, 32, 32), 10 classes, 180 train, 20 valid, 100 test)
     """
-    from leanbayes.data._registry import load
-
     size = {} if rows is None else {"rows": rows}
     with tempfile.TemporaryDirectory() as folder:
         write(name, folder, seed=seed, **size)
