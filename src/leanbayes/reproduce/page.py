@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from leanbayes.reproduce.ledger import BEYOND, BEYOND_TITLE, LEDGER, SYSTEMS
+from leanbayes._machine import versions_text
+from leanbayes.reproduce.ledger import BEYOND, BEYOND_TITLE, LEDGER, SYSTEMS, ids_of
 from leanbayes.reproduce.result import HOLDS, NOT_JUDGED, SHOWN, on_generated_data, published, read_result, spread
 
 BENCHMARKS = {
@@ -33,7 +34,7 @@ def results_page(folder: Path, images: str) -> str:
     """
     blocks = []
     missing = []
-    sections = {system: [id for id in LEDGER if id.split("-")[0] == prefix] for prefix, system in SYSTEMS.items()}
+    sections = {system: ids_of(prefix) for prefix, system in SYSTEMS.items()}
     for system, ids in (sections | {BEYOND_TITLE: [*BEYOND]}).items():
         found = {id: result for id in ids if (result := read_result(folder / f"{id}.json", SHOWN)) is not None}
         missing += [(system, id) for id in ids if id not in found]
@@ -90,10 +91,9 @@ def _benchmark(path: Path) -> str:
 
 
 def _source(result: dict[str, Any]) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     # Where its files went is of no interest to others.
     command = re.sub(r" --out \S+", "", result["command"])
-    return f"`{command}`, {result['date']}, {result['device']}, {versions}"
+    return f"`{command}`, {result['date']}, {result['device']}, {versions_text(result['versions'])}"
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:

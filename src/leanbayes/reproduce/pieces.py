@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from leanbayes._machine import versions_text
 from leanbayes.compare.checkpoint import read_json, write_json
 from leanbayes.reproduce.result import read_result
 
@@ -125,7 +126,7 @@ def machines_note(pieces: Iterable[dict[str, Any]]) -> str | None:
 
 
 def _machine(made: dict[str, Any]) -> str:
-    return ", ".join([made["device"], *(f"{name} {version}" for name, version in made["versions"].items())])
+    return f"{made['device']}, {versions_text(made['versions'])}"
 
 
 def _path(folder: Path, id: str, name: str) -> Path:

@@ -117,6 +117,12 @@ def read_result(path: Path, needed: Iterable[str] = LISTED) -> dict[str, Any] | 
     return value if isinstance(value, dict) and all(name in value for name in needed) else None
 
 
+def verdict_sentence(result: Mapping[str, Any]) -> str:
+    """The verdict as pages say it below a table."""
+    said = {HOLDS: "All checks hold.", NOT_JUDGED: "A smoke run, which is not judged."}
+    return said.get(result["verdict"], f"It falls short: {result['gap']}.")
+
+
 def on_generated_data(result: Mapping[str, Any]) -> bool:
     """Whether a result was measured on generated data, as its notes must say, so that no figure is comparable."""
     return any(note.startswith("generated") for note in result.get("notes", ()))
