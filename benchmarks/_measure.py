@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import platform
 import statistics
 import sys
 from collections.abc import Callable
@@ -13,16 +12,15 @@ from pathlib import Path
 
 import torch
 
-import leanbayes as lb
-from leanbayes.bench import measuring
-from leanbayes.bench.measuring import HEAP, keep_heap
+from leanbayes._machine import versions
+from leanbayes.bench.measuring import HEAP, interleaved, keep_heap
 
-__all__ = ["HEAP", "interleaved", "keep_heap", "write"]
+__all__ = ["HEAP", "keep_heap", "medians", "write"]
 
 
-def interleaved(functions: dict[str, Callable[[], object]], repeats: int, device: torch.device) -> dict[str, float]:
+def medians(functions: dict[str, Callable[[], object]], repeats: int, device: torch.device) -> dict[str, float]:
     """Median seconds of each function, of rounds that go through all of them."""
-    times = measuring.interleaved(functions, repeats, device)
+    times = interleaved(functions, repeats, device)
     return {name: statistics.median(values) for name, values in times.items()}
 
 
@@ -41,7 +39,7 @@ def write(path: Path, module: str, name: str, device: torch.device, rows: list[d
         "command": _command(module),
         "seeds": [0],
         "device": torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads",
-        "versions": {"leanbayes": lb.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        "versions": versions(),
         "date": datetime.date.today().isoformat(),
         "heap": {name: os.environ[name] for name in HEAP if name in os.environ},
         **more,

@@ -8,9 +8,8 @@ from typing import Any
 from leanbayes._machine import versions_text
 from leanbayes.bench.contenders import CONTENDERS
 from leanbayes.bench.peers import PEERS
-from leanbayes.bench.result import DONE, FAILED, MADE
+from leanbayes.bench.result import DONE, FAILED, MADE, PLAIN
 
-PLAIN = "plain"
 _WORDS = {
     "step": "step",
     "predict": "prediction",
