@@ -60,8 +60,14 @@ CIFAR_PRESETS: dict[str, dict[str, Any]] = {
 SEEDS = {"smoke": (0,), "short": (0, 1, 2), "paper": (0, 1, 2)}
 _VGG_LAYERS = ("features.block5.conv*", "classifier.dense1")
 VGG_DROPOUT = "*.drop?"
+METRICS = {
+    "one": "accuracy of one sample, %",
+    "mean": "accuracy of mean propagation, %",
+    "averaged": "accuracy of 20 samples, %",
+}
 # Recipes share trainings: whichever comes first notes what the figures of the others need.
 _WATCHED_LENETS = {"mnist-all-layers": "dense1"}
+_WATCHED_ROWS = 2000
 
 
 @dataclass(frozen=True)
@@ -240,9 +246,9 @@ def _config(run: Run, variant: Variant, epochs: int, **more: Any) -> TrainConfig
     )
 
 
-def watch_phases(data: Arrays, layer: str, epochs: int, *, rows: int = 2000) -> Callable[[EpochEnd], None]:
+def watch_phases(data: Arrays, layer: str, epochs: int) -> Callable[[EpochEnd], None]:
     """A callback that notes some forty times in a training how mean, sampled and zero-mean weights predict."""
-    x, y = data[0][:rows], data[1][:rows]
+    x, y = data[0][:_WATCHED_ROWS], data[1][:_WATCHED_ROWS]
 
     def watch(event: EpochEnd) -> None:
         epoch = event.record["epoch"]
