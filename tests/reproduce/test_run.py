@@ -12,7 +12,7 @@ import torch
 
 from leanbayes.data import generate
 from leanbayes.reproduce import LegOver, PartDone
-from leanbayes.reproduce.run import OWN_FOLDER
+from leanbayes.reproduce.datasets import OWN_FOLDER
 from leanbayes.training import OutputError, TrainConfig
 from tests.reproduce.conftest import examples, network
 from tests.training.problems import assert_same, weights, without_times
