@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+import leanbayes as lb
 from leanbayes.bench.bounds import start_up_bound
 from leanbayes.bench.measuring import synchronise
 from leanbayes.bench.setup import Setup
@@ -25,10 +26,8 @@ def capture(*parts: Any, **options: Any) -> Any:
 
     A compiled call looks through the entries of earlier ones, and beyond a few of them it is no longer compiled.
     """
-    import leanbayes
-
     torch._dynamo.reset()
-    return leanbayes.capture(*parts, **options)
+    return lb.capture(*parts, **options)
 
 
 def captured_step(setup: Setup, elbo: ELBO, optimizer: torch.optim.Optimizer) -> Any:
