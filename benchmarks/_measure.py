@@ -13,15 +13,14 @@ from pathlib import Path
 import torch
 
 from leanbayes._machine import device_name, versions
-from leanbayes.bench import measuring
-from leanbayes.bench.measuring import HEAP, keep_heap
+from leanbayes.bench.measuring import HEAP, interleaved, keep_heap
 
-__all__ = ["HEAP", "interleaved", "keep_heap", "write"]
+__all__ = ["HEAP", "keep_heap", "medians", "write"]
 
 
-def interleaved(functions: dict[str, Callable[[], object]], repeats: int, device: torch.device) -> dict[str, float]:
+def medians(functions: dict[str, Callable[[], object]], repeats: int, device: torch.device) -> dict[str, float]:
     """Median seconds of each function, of rounds that go through all of them."""
-    times = measuring.interleaved(functions, repeats, device)
+    times = interleaved(functions, repeats, device)
     return {name: statistics.median(values) for name, values in times.items()}
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import copy
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from torch import nn
 import leanbayes as lb
 from benchmarks._measure import keep_heap, write
 from leanbayes._int8 import has_int8_products
+from leanbayes.bench.measuring import interleaved
 from leanbayes.compare.measure import measure, predict_all
 from leanbayes.compare.presets import preset
 from leanbayes.compare.train import Budget, train
@@ -125,14 +125,7 @@ def _layer(name: str, plain: nn.Module, x: torch.Tensor, repeats: int) -> dict:
 
 def _fastest(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """Seconds of each function: of interleaved runs the fastest, as whatever else runs only adds to it."""
-    times: dict[str, list[float]] = {name: [] for name in functions}
-    for number in range(repeats + 1):
-        for name, function in functions.items():
-            start = time.perf_counter()
-            function()
-            if number:  # the first time warms up
-                times[name].append(time.perf_counter() - start)
-    return {name: min(values) for name, values in times.items()}
+    return {name: min(values) for name, values in interleaved(functions, repeats, CPU).items()}
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import leanbayes as lb
-from benchmarks._measure import interleaved
+from benchmarks._measure import medians
 from leanbayes._inputs import output_tensor
 
 SAMPLES = 50
@@ -53,7 +53,7 @@ def against_a_loop(device: torch.device, repeats: int, only: str | None) -> Iter
             model = lb.bayesianize(copy.deepcopy(net), method).to(device).eval()
             samples = SAMPLES if net_name != "ResNet-18" or device.type == "cuda" else 12
             _check(model, x)
-            seconds = interleaved(
+            seconds = medians(
                 {
                     "predict": lambda model=model, samples=samples, x=x: lb.predict(model, x, samples),
                     "loop": lambda model=model, samples=samples, x=x: _loop(model, x, samples),
@@ -92,7 +92,7 @@ def partly_random(device: torch.device, repeats: int) -> Iterator[dict]:
         plain = copy.deepcopy(net).to(device).eval()
         model = lb.bayesianize(copy.deepcopy(net), lb.MeanField(), where=where).to(device).eval()
         x = x.to(device)
-        seconds = interleaved(
+        seconds = medians(
             {
                 "plain": lambda plain=plain, x=x: _loop(plain, x, 1),
                 "one": lambda model=model, x=x: lb.predict(model, x, 1),

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import leanbayes as lb
-from benchmarks._measure import interleaved, keep_heap, write
+from benchmarks._measure import keep_heap, medians, write
 from leanbayes.training import TrainConfig, fit
 from leanbayes.training.seeds import derive
 
@@ -67,7 +67,7 @@ def measure(device: torch.device, repeats: int, epochs: int, examples: int, batc
     if device.type == "cuda":
         # The engine takes the fused optimiser there by itself.
         functions["bare_fused"] = lambda: bare(*work, True)
-    seconds = interleaved(functions, repeats, device)
+    seconds = medians(functions, repeats, device)
     steps = epochs * -(-examples // batch)
     row = {"name": "LeNet-5, plain", "examples": examples, "batch": batch, "epochs": epochs, "repeats": repeats}
     row |= {f"{name}_ms_per_step": 1000 * value / steps for name, value in seconds.items()}

@@ -38,6 +38,17 @@ class Recurrent(nn.Module):
         return self.output(y[:, -1])
 
 
+class LastState(nn.Module):
+    """Scores of whole sequences, `[T, B, 4]` or packed, from an LSTM's last state: `[B, 3]`."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.head(self.lstm(x)[1][0][-1])
+
+
 class Cells(nn.Module):
     """A loop over the steps of a sequence with one cell of each kind."""
 

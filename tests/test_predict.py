@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import leanbayes as lb
 from leanbayes._inputs import check_no_nan
+from tests.networks import LastState
 
 
 def net():
@@ -398,17 +399,6 @@ def test_all_components_of_one_patched_layer_are_the_exact_mixture():
     drawn = lb.predict(model, x, 4000, seed=0, keep="summary").probs
     spread = exact.outputs.softmax(-1).std(0).max()
     assert (drawn - exact.probs).abs().max() < 5 * spread / 4000**0.5
-
-
-class LastState(nn.Module):
-    """Scores of whole sequences, `[T, B, 4]` or packed, from an LSTM's last state: `[B, 3]`."""
-
-    def __init__(self):
-        super().__init__()
-        self.lstm, self.head = nn.LSTM(4, 5), nn.Linear(5, 3)
-
-    def forward(self, x):
-        return self.head(self.lstm(x)[1][0][-1])
 
 
 def test_loaders_give_packed_sequences():

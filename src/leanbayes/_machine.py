@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 
 import torch
 
@@ -12,6 +13,11 @@ from leanbayes._version import __version__
 def versions() -> dict[str, str]:
     """Versions of what decides the figures."""
     return {"leanbayes": __version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def versions_text(versions: Mapping[str, str]) -> str:
+    """Versions as tables and notes list them."""
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def device_name(device: str) -> str:

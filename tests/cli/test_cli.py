@@ -16,6 +16,7 @@ from leanbayes.cli._main import _COMMANDS
 from leanbayes.cli._options import PRESET_NAMES
 from leanbayes.compare import PRESETS
 from leanbayes.data import generate
+from tests.cli.commands import failure
 
 SMALL = ["--budget", "1", "--hidden", "8", "--samples", "4", "--device", "cpu"]
 
@@ -48,15 +49,6 @@ def models(tables):
     for name in ("kinds", "values"):
         assert main(["fit", str(tables / f"{name}.csv"), *SMALL, "--out", str(tables / f"model-{name}")]) == 0
     return tables
-
-
-def failure(capsys, *words) -> str:
-    """The one line that a command that fails writes."""
-    assert main(list(map(str, words))) == 1
-    *others, last = capsys.readouterr().err.strip().splitlines()
-    # With --json, what people read goes there too.
-    assert last.startswith("leanbayes: error: ") and not [line for line in others if "Error" in line or "File" in line]
-    return last
 
 
 def test_compare_ends_with_a_table_and_a_report(tables, tmp_path, capsys):

@@ -12,6 +12,7 @@ import pytest
 
 from leanbayes.cli import main
 from leanbayes.data import load
+from tests.cli.commands import answer, failure
 
 SMALL = ["--budget", "1", "--hidden", "8", "--samples", "4", "--device", "cpu"]
 
@@ -43,20 +44,6 @@ def customers(tmp_path_factory):
     words = ["compare", str(path), *SMALL, "--method", "plain", "rank1", "--out", str(folder / "out")]
     assert main(words) == 0
     return folder
-
-
-def answer(capsys, *words):
-    """What a command that succeeds prints as JSON."""
-    capsys.readouterr()
-    assert main([*map(str, words), "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def failure(capsys, *words) -> str:
-    capsys.readouterr()
-    assert main(list(map(str, words))) == 1
-    *_, last = capsys.readouterr().err.strip().splitlines()
-    return last
 
 
 def test_the_notes_say_what_was_done(customers):

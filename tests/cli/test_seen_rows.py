@@ -11,17 +11,11 @@ from leanbayes.cli import main
 from leanbayes.compare import compare
 from leanbayes.data import generate, load
 from leanbayes.training.engine import _Training
+from tests.cli.commands import answer
 
 SMALL = ["--budget", "1", "--hidden", "4", "--samples", "4", "--device", "cpu"]
 PLAIN = ["--method", "plain"]
 MEASURE = ["--samples", "4", "--device", "cpu"]
-
-
-def answer(capsys, *words) -> dict:
-    """What a command that succeeds prints as JSON."""
-    capsys.readouterr()
-    assert main([*map(str, words), "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
 
 
 def failure(capsys, *words) -> str:

@@ -11,7 +11,8 @@ import pytest
 import leanbayes as lb
 from leanbayes.cli import main
 from leanbayes.compare import Preset, own_preset
-from tests.cli.test_own_tables import SMALL, failure
+from tests.cli.commands import failure
+from tests.cli.test_own_tables import SMALL
 
 HEAVY = {"torch", "numpy", "rich", "sklearn", "pyarrow"}
 

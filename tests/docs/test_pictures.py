@@ -1,7 +1,7 @@
 """The pictures that are drawn from results show those that are there."""
 
 import copy
-import importlib.util
+import importlib
 from pathlib import Path
 
 import pytest
@@ -10,9 +10,7 @@ from PIL import Image
 pytest.importorskip("matplotlib")
 
 ROOT = Path(__file__).parents[2]
-SPEC = importlib.util.spec_from_file_location("make_pictures", ROOT / "docs/make_pictures.py")
-pictures = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(pictures)
+pictures = importlib.import_module("make_pictures")
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,6 @@
 """The code of README.md and the documentation runs, and what they say of the tests and results is so."""
 
 import dataclasses
-import importlib.util
 import pkgutil
 import re
 import shlex
@@ -10,7 +9,9 @@ import types
 from pathlib import Path
 from unittest import SkipTest
 
+import build_tables
 import pytest
+from tables_of_results import FINETUNE_METRICS, finetune_table, result_table, verdicts_table
 
 import leanbayes as lb
 from leanbayes import _estimator_registry, _registry, methods, ops
@@ -91,21 +92,12 @@ def test_the_readme_shows_the_example_that_is_a_file():
     assert blocks(ROOT / "README.md")[0][0].strip() == code
 
 
-@pytest.fixture(scope="module")
-def program():
-    """docs/build_tables.py."""
-    spec = importlib.util.spec_from_file_location("build_tables", ROOT / "docs/build_tables.py")
-    program = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(program)
-    return program
-
-
-def test_the_table_of_tuned_patches_says_what_the_result_says(program, tmp_path):
+def test_the_table_of_tuned_patches_says_what_the_result_says(tmp_path):
     path = tmp_path / "emp-finetune.json"
-    assert program.finetune_table(path).startswith("There is no ")
+    assert finetune_table(path).startswith("There is no ")
 
     def measure(run):
-        metrics = [name + text for text in ("", ", corrupted images") for name in program.FINETUNE_METRICS]
+        metrics = [name + text for text in ("", ", corrupted images") for name in FINETUNE_METRICS]
         rows = [Row("as trained", metric, None, [number + 0.5]) for number, metric in enumerate(metrics)]
         rows.append(Row("patches tuned", "time, % of that of training", None, [4.0]))
         return Outcome(rows, [Check("ECE", False, "the ECE is 3 above")])
@@ -113,14 +105,14 @@ def test_the_table_of_tuned_patches_says_what_the_result_says(program, tmp_path)
     empty = dict.fromkeys(PRESETS, {})
     recipe = Recipe("emp-finetune", "A title", empty, dict.fromkeys(PRESETS, (0,)), measure)
     execute(recipe, work=tmp_path / "work", out=tmp_path, command="leanbayes reproduce emp-finetune")
-    table = program.finetune_table(path)
+    table = finetune_table(path)
     assert "| as trained | 0.5 | 1.5 | 2.5 | 3.5 | 4.5 | 5.5 |" in table and "| patches tuned |" not in table
     assert "It falls short: the ECE is 3 above. Time over that of training, patches tuned: 4 %." in table
 
 
-def test_a_table_of_one_result_has_its_figures_and_verdict(program, tmp_path):
+def test_a_table_of_one_result_has_its_figures_and_verdict(tmp_path):
     metrics = {"NLL": "loss", "ECE": "error"}
-    assert program.result_table("new", "method", metrics, tmp_path) == "There is no `results/new.json` so far."
+    assert result_table("new", "method", metrics, tmp_path / "results") == "There is no `results/new.json` so far."
 
     def measure(run):
         rows = [Row("a", "NLL", 0.25, [0.5, 0.7]), Row("a", "other", None, [1.0]), Row("b", "ECE", None, [0.1])]
@@ -129,7 +121,7 @@ def test_a_table_of_one_result_has_its_figures_and_verdict(program, tmp_path):
     empty = dict.fromkeys(PRESETS, {})
     recipe = Recipe("new", "something new", empty, dict.fromkeys(PRESETS, (0,)), measure)
     execute(recipe, preset="short", work=tmp_path / "work", out=tmp_path / "results", progress=False)
-    lines = program.result_table("new", "method", metrics, tmp_path).splitlines()
+    lines = result_table("new", "method", metrics, tmp_path / "results").splitlines()
     assert lines[:4] == [
         "| method | loss | error |",
         "|---|---:|---:|",
@@ -139,7 +131,7 @@ def test_a_table_of_one_result_has_its_figures_and_verdict(program, tmp_path):
     assert "It falls short: a is bad. On generated data" in lines[5]
 
 
-def test_the_table_of_verdicts_names_what_holds_what_does_not_and_what_is_missing(program, tmp_path):
+def test_the_table_of_verdicts_names_what_holds_what_does_not_and_what_is_missing(tmp_path):
     for id, gap in (("kt-params", ""), ("kt-snr", "the ratio is 3")):
         recipe = Recipe(
             id,
@@ -149,18 +141,18 @@ def test_the_table_of_verdicts_names_what_holds_what_does_not_and_what_is_missin
             lambda run, gap=gap: Outcome([Row("one", "ratio", None, [1.0])], [Check("a ratio", not gap, gap)]),
         )
         execute(recipe, work=tmp_path / "work", out=tmp_path)
-    table = program.verdicts_table("kt", tmp_path)
+    table = verdicts_table("kt", tmp_path)
     assert "| [`kt-params`](results.md#kt-params) | parameter counts of k-tied networks | holds | short |" in table
     assert "| falls short: the ratio is 3 | short |" in table
     assert "Without a result so far: `kt-spectrum`, `kt-heatmap`" in table and "`vn-" not in table
 
 
-def test_tables_are_what_the_program_writes(program):
-    tables = {name: build() for name, build in program.TABLES.items()}
-    for page in program.PAGES:
+def test_tables_are_what_the_program_writes():
+    tables = {name: build() for name, build in build_tables.TABLES.items()}
+    for page in build_tables.PAGES:
         text = (ROOT / page).read_text()
         assert "<!-- table: " in text
-        assert program.fill(text, tables) == text, f"{page} is out of date; run python docs/build_tables.py"
+        assert build_tables.fill(text, tables) == text, f"{page} is out of date; run python docs/build_tables.py"
 
 
 def test_every_pitfall_names_its_test():

@@ -12,7 +12,7 @@ import leanbayes as lb
 from leanbayes._rows import join_rows
 from leanbayes.models import create
 from leanbayes.nn.reinitialise import reinitialise
-from tests.networks import NETWORKS, Cells, SmallNet, build
+from tests.networks import NETWORKS, Cells, LastState, SmallNet, build
 
 X = torch.randn(6, 2, 4, 4, generator=torch.Generator().manual_seed(0))
 
@@ -349,17 +349,6 @@ class TestAtOnce:
 
     def test_convolutions_run_one_by_one(self):
         assert not make()._batches
-
-
-class LastState(nn.Module):
-    """Scores of whole sequences, `[T, B, 4]` or packed, from an LSTM's last state: `[B, 3]`."""
-
-    def __init__(self):
-        super().__init__()
-        self.lstm, self.head = nn.LSTM(4, 5), nn.Linear(5, 3)
-
-    def forward(self, x):
-        return self.head(self.lstm(x)[1][0][-1])
 
 
 @pytest.mark.parametrize("of", [None, lb.MeanField(init_std=0.1), lb.Rank1(components=2)], ids=str)

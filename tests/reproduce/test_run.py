@@ -12,7 +12,7 @@ import torch
 
 from leanbayes.data import generate
 from leanbayes.reproduce import LegOver, PartDone
-from leanbayes.reproduce.run import OWN_FOLDER
+from leanbayes.reproduce.datasets import OWN_FOLDER
 from leanbayes.training import OutputError, TrainConfig
 from tests.reproduce.conftest import examples, network
 from tests.training.problems import assert_same, weights, without_times
@@ -392,20 +392,6 @@ class TestTrained:
             train(make_run(), data=(x, 1 - y))
         with pytest.raises(OutputError, match="was started on different data"):
             train(make_run(), data=(x + 1, y))
-
-    def test_one_of_a_former_version_is_used_and_that_is_said(self, make_run, train, tmp_path, capsys):
-        first, _ = train(make_run())
-        path = tmp_path / "work/trainings/net-seed0/config.json"
-        kept = json.loads(path.read_text())
-        del kept["examples"]
-        path.write_text(json.dumps(kept))
-        capsys.readouterr()
-        for _ in range(2):
-            assert_same(weights(first), weights(train(make_run())[0]))
-        assert capsys.readouterr().err.count("has no note of its data; they are taken to be these") == 1
-        x, y = examples()
-        with pytest.raises(OutputError, match="was started on different data"):
-            train(make_run(), data=(x, 1 - y))
 
     def test_seeds_give_other_networks_and_the_same_seed_the_same(self, make_run, train):
         torch.manual_seed(1)

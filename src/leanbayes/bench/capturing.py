@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import leanbayes as lb
 from leanbayes.bench.bounds import start_up_bound
@@ -38,11 +38,6 @@ def captured_step(setup: Setup, elbo: ELBO, optimizer: torch.optim.Optimizer) ->
 def captured_model(model: nn.Module) -> nn.Module:
     """The model for predictions, compiled and recorded."""
     return capture(model.eval())
-
-
-def captured_pass(model: nn.Module) -> Callable[[Tensor], Tensor]:
-    """One forward pass of a plain model, run as the predictions of captured models are."""
-    return captured_model(model)
 
 
 @contextlib.contextmanager

@@ -7,9 +7,9 @@ from typing import Any
 
 from leanbayes.bench.bounds import BATCH, BY_ESTIMATOR, LARGE, PEER, RESNET18, ROWS, SAMPLES, START_UP, STATED
 from leanbayes.bench.networks import NETWORKS
-from leanbayes.bench.result import read
+from leanbayes.bench.result import DONE, PLAIN, read
 from leanbayes.bench.steps import MODES
-from leanbayes.bench.tables import PLAIN, contender_table, peer_table, profile_table, source_of, start_up_text
+from leanbayes.bench.tables import contender_table, peer_table, profile_table, source_of, start_up_text
 
 # The result that the bounds are stated for, and the columns that they are stated in.
 _FIRST = "speed-resnet18-cuda-bf16.json"
@@ -94,6 +94,6 @@ def _precision(result: dict[str, Any]) -> str:
 
 def _reasons(result: dict[str, Any]) -> str:
     """Why some figures are missing, one line for each reason."""
-    rows = [row for row in result["rows"] if row["status"] != "done"]
+    rows = [row for row in result["rows"] if row["status"] != DONE]
     found = dict.fromkeys((row["contender"], row["status"], row["reason"]) for row in rows)
     return "\n".join(f"- {name}: {status}, {reason}" for name, status, reason in found)

@@ -11,7 +11,7 @@ from leanbayes.bench.capturing import nothing_on_disk
 from leanbayes.bench.contenders import Contender
 from leanbayes.bench.figures import timing, verdict
 from leanbayes.bench.gate import check_captured, check_step
-from leanbayes.bench.measuring import interleaved, peak_bytes
+from leanbayes.bench.measuring import peak_bytes
 from leanbayes.bench.predictions import contender_model, plain_pass, prediction
 from leanbayes.bench.profiling import profile
 from leanbayes.bench.setup import Setup
@@ -26,7 +26,7 @@ def step_figures(setup: Setup, contender: Contender, mode: str, step: Step, plai
     """Time of a training step, and where it is captured, of its start."""
     check_step(step.run, step.model)
     functions = {"plain": plain.run, "contender": step.run}
-    found = timing(interleaved(functions, setup.repeats, setup.device, setup.round_s), "contender", "plain")
+    found = timing(setup.times(functions), "contender", "plain")
     return {"how": step.how(), **found, **verdict(found["ratio"], bound(setup, contender, mode, "step")), **step.start}
 
 
@@ -38,7 +38,7 @@ def prediction_figures(setup: Setup, contender: Contender, mode: str, samples: i
     if mode == CAPTURED:
         check_captured(outputs, prediction(setup, contender_model(setup, contender, EAGER), samples)())
     functions = {"plain": plain, "contender": run}
-    found = timing(interleaved(functions, setup.repeats, setup.device, setup.round_s), "contender", "plain")
+    found = timing(setup.times(functions), "contender", "plain")
     held = verdict(found["ratio"], bound(setup, contender, mode, "predict", samples))
     how = str(getattr(model, "how", mode))
     # Members that are points are evaluated once each, however many samples are asked for.
@@ -76,7 +76,7 @@ def beside(found: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
 
 
 def _profiled(setup: Setup, step: Step) -> dict[str, Any]:
-    times = interleaved({"step": step.run}, setup.repeats, setup.device, setup.round_s)["step"]
+    times = setup.times({"step": step.run})["step"]
     return {"how": step.how(), "seconds": median(times), **profile(step.run, setup.device)}
 
 
@@ -127,6 +127,6 @@ class Plain(Kept):
             found = self.bytes(mode)
             return {"bytes": found, "plain_bytes": found, "ratio": 1.0}
         run = self.step(mode).run if samples is None else self.forward(mode, samples)
-        times = interleaved({"plain": run, "again": run}, self.setup.repeats, self.setup.device, self.setup.round_s)
+        times = self.setup.times({"plain": run, "again": run})
         how = {} if samples is not None else {"how": self.step(mode).how(), **self.step(mode).start}
         return {**how, **timing(times, "again", "plain")}

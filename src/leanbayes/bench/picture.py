@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from leanbayes.bench.result import DONE
+from leanbayes.bench.bounds import SAMPLES
+from leanbayes.bench.result import DONE, PLAIN
 from leanbayes.training.files import write_bytes
 
 _PEERS = "another library"
 _COLOURS = {"eager": "#9aa5b1", "captured": "#2563a8", _PEERS: "#c2571a"}
 _PLAIN = "#5b6773"
-_TITLES = {"step": "training step", "predict": "20-sample prediction", "memory": "peak memory of a step"}
+_TITLES = {"step": "training step", "predict": f"{SAMPLES}-sample prediction", "memory": "peak memory of a step"}
 _AXES = {"samples": "samples S", "components": "components K", "rank": "rank", "width": "width", "batch": "batch"}
-_SAMPLES = 20
 # Factor and unit of what curves show.
 _UNITS = {"seconds": (1e3, "ms"), "bytes": (1e-6, "MB")}
 # Below this ratio of its ends a logarithmic axis has hardly a 1, 2 or 5.
@@ -58,14 +58,11 @@ def draw(result: Mapping[str, Any], path: Path) -> bool:
 
 def _bars(result: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
     """Rows of one chart, peers included."""
-    wanted = {"predict": _SAMPLES}.get(part)
+    wanted = {"predict": SAMPLES}.get(part)
     return [
         row
         for row in result["rows"]
-        if row["status"] == DONE
-        and row["part"] == part
-        and row.get("samples") == wanted
-        and row["contender"] != "plain"
+        if row["status"] == DONE and row["part"] == part and row.get("samples") == wanted and row["contender"] != PLAIN
     ]
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from leanbayes._predict import predict
 from leanbayes._sampling import fold
-from leanbayes.bench.capturing import captured_model, captured_pass
+from leanbayes.bench.capturing import captured_model
 from leanbayes.bench.contenders import Contender
 from leanbayes.bench.setup import Setup
 from leanbayes.bench.steps import CAPTURED
@@ -17,11 +17,11 @@ from leanbayes.bench.steps import CAPTURED
 SAMPLES = (20, 100)
 
 
-def plain_pass(setup: Setup, mode: str, samples: int, net: nn.Module | None = None) -> Callable[[], Tensor]:
+def plain_pass(setup: Setup, mode: str, samples: int) -> Callable[[], Tensor]:
     """One forward pass of the plain network over samples times rows; gives outputs ``[samples * rows, classes]``."""
-    model = setup.place(setup.net() if net is None else net).eval()
+    model = setup.place(setup.net()).eval()
     x = fold(setup.examples(setup.rows)[0], samples)
-    forward = captured_pass(model) if mode == CAPTURED else model
+    forward = captured_model(model) if mode == CAPTURED else model
 
     def run() -> Tensor:
         with torch.no_grad(), setup.autocast():
@@ -30,9 +30,9 @@ def plain_pass(setup: Setup, mode: str, samples: int, net: nn.Module | None = No
     return run
 
 
-def contender_model(setup: Setup, contender: Contender, mode: str, net: nn.Module | None = None) -> nn.Module:
+def contender_model(setup: Setup, contender: Contender, mode: str) -> nn.Module:
     """A contender that is ready to predict; other numbers of samples need no other."""
-    model = setup.place(contender.convert(setup.net() if net is None else net)).eval()
+    model = setup.place(contender.convert(setup.net())).eval()
     return captured_model(model) if mode == CAPTURED else model
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from leanbayes._machine import versions_text
 from leanbayes.bench.tables import judged
 
 WIDE, DIGITS = "bench-wide-cuda.json", "bench-digits.json"
@@ -91,9 +92,9 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], numbers: int) -
 
 
 def _source(result: Mapping[str, Any], path: Path) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     command = result["command"].replace(" --out results", "")
-    return f"`{command}`, {result['date']}, {result['device']}, {versions}. Source: `results/{path.name}`."
+    where = f"{result['date']}, {result['device']}, {versions_text(result['versions'])}"
+    return f"`{command}`, {where}. Source: `results/{path.name}`."
 
 
 def _missing(path: Path) -> str:

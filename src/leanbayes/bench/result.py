@@ -9,6 +9,8 @@ from typing import Any
 
 from leanbayes.training.files import prepare_folder, write_bytes
 
+# What contenders are set against, and its name among theirs.
+PLAIN = "plain"
 DONE, SKIPPED, FAILED = "done", "skipped", "failed"
 _KEY = ("contender", "mode", "part", "samples", "axis", "value")
 # What has to be the same for rows to stand in one file; the day may be another.

@@ -10,7 +10,7 @@ from leanbayes.bench.bounds import peer_bound
 from leanbayes.bench.contenders import contender
 from leanbayes.bench.figures import against_ours, timing
 from leanbayes.bench.gate import check_peer, check_step
-from leanbayes.bench.measuring import interleaved, peak_bytes
+from leanbayes.bench.measuring import peak_bytes
 from leanbayes.bench.pairs import Kept, NoMeasure, Plain
 from leanbayes.bench.peers import Adapter, Peer, Task
 from leanbayes.bench.predictions import contender_model, prediction
@@ -75,7 +75,7 @@ def peer_figures(
         own = ours.prediction(peer.against, mode, samples)
         functions |= {"plain": plain.forward(EAGER, samples), "ours": own}
         functions["peer"] = _prediction(setup, adapter, samples)
-    times = interleaved(functions, setup.repeats, setup.device, setup.round_s)
+    times = setup.times(functions)
     compared = against_ours(times, "peer", "ours")
     least = peer_bound(setup, peer, mode)
     held = {} if least is None else {"at_least": least, "holds": compared["over_ours"] >= least}

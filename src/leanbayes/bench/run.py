@@ -29,13 +29,12 @@ from leanbayes.bench.pairs import (
 )
 from leanbayes.bench.peers import PEERS, NotInstalled, Peer, version
 from leanbayes.bench.predictions import SAMPLES
-from leanbayes.bench.result import DONE, FAILED, SKIPPED, ResultFile
+from leanbayes.bench.result import DONE, FAILED, PLAIN, SKIPPED, ResultFile
 from leanbayes.bench.rivals import Ours, check, make_peer, peer_figures
 from leanbayes.bench.scaling import points
 from leanbayes.bench.setup import Precision, Setup
 from leanbayes.bench.steps import EAGER, contender_step
 
-PLAIN = "plain"
 _ROUND_S = {"cuda": 0.1, "cpu": 0.01}
 _NOT_POSSIBLE = (NotInstalled, NoMeasure)
 Watch = Callable[[dict[str, Any]], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
@@ -9,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from leanbayes.bench.measuring import interleaved
 from leanbayes.bench.networks import Network
 
 Precision = Literal["32", "bf16"]
@@ -60,6 +62,10 @@ class Setup:
         if self.precision == "32":
             return nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+    def times(self, functions: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
+        """Seconds of a call of each function, one value per round, see `interleaved`."""
+        return interleaved(functions, self.repeats, self.device, self.round_s)
 
     @property
     def _channels_last(self) -> bool:

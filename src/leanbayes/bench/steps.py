@@ -37,17 +37,17 @@ class Step:
     start: Mapping[str, Any] = field(default_factory=dict)
 
 
-def plain_step(setup: Setup, mode: str, net: nn.Module | None = None) -> Step:
+def plain_step(setup: Setup, mode: str) -> Step:
     """A step of the plain network: as one writes it by hand, or captured as those of contenders are."""
-    model = setup.place(setup.net() if net is None else net).train()
+    model = setup.place(setup.net()).train()
     if mode == CAPTURED:
         return _captured(setup, model, ELBO(model, DATASET_SIZE))
     return hand_written_step(setup, model, lambda x, y: F.cross_entropy(model(x), y))
 
 
-def contender_step(setup: Setup, contender: Contender, mode: str, net: nn.Module | None = None) -> Step:
+def contender_step(setup: Setup, contender: Contender, mode: str) -> Step:
     """A step of a contender."""
-    model = setup.place(contender.convert(setup.net() if net is None else net)).train()
+    model = setup.place(contender.convert(setup.net())).train()
     elbo = ELBO(model, DATASET_SIZE, tile=contender.tile)
     if mode == CAPTURED:
         return _captured(setup, model, elbo)

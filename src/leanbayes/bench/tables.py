@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from leanbayes._machine import versions_text
 from leanbayes.bench.contenders import CONTENDERS
 from leanbayes.bench.peers import PEERS
-from leanbayes.bench.result import DONE, FAILED, MADE
+from leanbayes.bench.result import DONE, FAILED, MADE, PLAIN
 
-PLAIN = "plain"
 _WORDS = {
     "step": "step",
     "predict": "prediction",
@@ -222,7 +222,7 @@ def _made(runs: Sequence[Mapping[str, Any]], device: str, commands: bool) -> str
 def _versions(run: Mapping[str, Any]) -> str:
     """Versions, without those of other libraries, which have rows of their own."""
     others = {peer.package for peer in PEERS}
-    return ", ".join(f"{name} {version}" for name, version in run["versions"].items() if name not in others)
+    return versions_text({name: version for name, version in run["versions"].items() if name not in others})
 
 
 def _column(row: Row) -> Column:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -66,6 +67,11 @@ def kept_for_each(ctx: Any) -> tuple[Any, ...]:
 def _version(value: Tensor | None) -> int | None:
     """How often a tensor was changed in place; of what was made in inference mode nobody counts that."""
     return None if value is None or value.is_inference() else value._version
+
+
+def where_needed(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    """What a backward pass returns: gradients of the first inputs, where they are asked for, and none of the others."""
+    return tuple(grad if needed else None for grad, needed in zip_longest(grads, ctx.needs_input_grad))
 
 
 def with_gradients(op: Any, keep: Callable[..., None], gradients: Callable[..., Any]) -> Callable[..., Any]:

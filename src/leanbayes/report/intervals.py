@@ -7,7 +7,7 @@ from statistics import NormalDist
 from leanbayes.report.blocks import figure, legend, multiples
 from leanbayes.report.content import Calibration, Comparison, Entry, Interval
 from leanbayes.report.markup import Markup, px, tag
-from leanbayes.report.panel import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, axes, swatch
+from leanbayes.report.panel import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, axes, share_frame, swatch
 from leanbayes.report.svg import Axis, axis, frame, line, path, picture, series
 
 
@@ -103,15 +103,7 @@ def _coverage(entry: Entry, found: Calibration, count: int | None) -> Markup:
         HEIGHT,
         f"Coverage of the intervals of {entry.title}",
         "; ".join(f"{share:.0%} inside intervals of {level:.0%}" for level, share in points),
-        frame(
-            x,
-            y,
-            x_ticks=(0, 0.5, 1),
-            y_ticks=(0, 0.5, 1),
-            x_write=lambda v: f"{v:.0%}",
-            y_write=lambda v: f"{v:.0%}",
-            x_title="Nominal level",
-        ),
+        share_frame(x, y, "Nominal level"),
         band,
         line(x(0), y(0), x(1), y(1), "reference"),
         series(entry.index, path([(x(a), y(b)) for a, b in points], "line"), dots),

@@ -75,6 +75,11 @@ class Measure:
             return f"closest to {self.write_tick(self.target)} is best"
         return f"{self.better} is better" if self.better else ""
 
+    @property
+    def axis_title(self) -> str:
+        """Its name on an axis, with the direction."""
+        return f"{self.title} ({self.direction})" if self.direction else self.title
+
 
 def four_digits(value: float) -> str:
     """At least four significant digits; errors in a currency are no powers of ten to their readers.

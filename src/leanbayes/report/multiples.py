@@ -6,7 +6,7 @@ from leanbayes.report.blocks import figure, legend, multiples, switch
 from leanbayes.report.content import Bin, Comparison, Entry, Histogram
 from leanbayes.report.markup import Markup, px, tag
 from leanbayes.report.measures import Measure
-from leanbayes.report.panel import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, axes, swatch
+from leanbayes.report.panel import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, axes, share_frame, swatch
 from leanbayes.report.svg import Axis, axis, frame, label, line, path, picture, series
 
 # Fewer examples than this say little about a bin.
@@ -109,15 +109,7 @@ def _reliability(entry: Entry) -> Markup:
         HEIGHT,
         f"Reliability of {entry.title}",
         description,
-        frame(
-            x,
-            y,
-            x_ticks=(0, 0.5, 1),
-            y_ticks=(0, 0.5, 1),
-            x_write=lambda v: f"{v:.0%}",
-            y_write=lambda v: f"{v:.0%}",
-            x_title="Confidence",
-        ),
+        share_frame(x, y, "Confidence"),
         line(x(0), y(0), x(1), y(1), "reference"),
         series(entry.index, marks),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from leanbayes.report.blocks import figure, highlight, switch
+from leanbayes.report.choice import first_of
 from leanbayes.report.content import Comparison, Entry
 from leanbayes.report.markup import Markup
 from leanbayes.report.measures import Measure
@@ -15,7 +16,7 @@ _CALIBRATION = ("ece", "coverage", "nll", "lpd", "brier")
 
 def quality_against_cost(comparison: Comparison) -> Markup | None:
     """Accuracy, or the error of a regression, against the time that prediction and training take."""
-    quality = _first(comparison, _QUALITY)
+    quality = first_of(comparison, _QUALITY)
     if quality is None:
         return None
     options = [
@@ -46,10 +47,6 @@ def calibration_against_parameters(comparison: Comparison) -> Markup | None:
     return figure(
         "calibration-parameters", caption, switch("calibration", "Measure", options, highlight(comparison.done))
     )
-
-
-def _first(comparison: Comparison, keys: tuple[str, ...]) -> str | None:
-    return next((key for key in keys if comparison.having(key)), None)
 
 
 def _points(comparison: Comparison, x: str, y: str) -> list[Entry]:
@@ -111,7 +108,7 @@ def _draw(
             x_write=x.write_tick,
             y_write=y.write_tick,
             x_title=_axis_title(x) + (", logarithmic" if xs.log and width > 400 else ""),
-            y_title=f"{y.title} ({y.direction})" if y.direction else y.title,
+            y_title=y.axis_title,
         ),
         target,
         shapes,

@@ -96,7 +96,7 @@ def _draw(curves: Curves, measure: Measure, width: float, height: float, title: 
             x_write=lambda value: "clean" if value == 0 else f"{value:g}",
             y_write=measure.write_tick,
             x_title="Corruption severity",
-            y_title=f"{measure.title} ({measure.direction})" if measure.direction else measure.title,
+            y_title=measure.axis_title,
         ),
         shapes,
     )

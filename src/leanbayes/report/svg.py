@@ -73,7 +73,7 @@ def text_width(text: str) -> float:
     return len(text) * _CHARACTER_PX
 
 
-def picture(width: float, height: float, title: str, description: str, *children: Child, class_: str = "") -> Markup:
+def picture(width: float, height: float, title: str, description: str, *children: Child) -> Markup:
     """An SVG picture with a name and a description."""
     return tag(
         "svg",
@@ -84,7 +84,7 @@ def picture(width: float, height: float, title: str, description: str, *children
         width=str(round(width)),
         height=str(round(height)),
         role="img",
-        class_=f"plot {class_}".strip(),
+        class_="plot",
     )
 
 

@@ -12,7 +12,7 @@ from leanbayes.board.networks import ENSEMBLE, LAPLACE, LEAN, PLAIN
 from leanbayes.board.ours import OURS
 from leanbayes.board.sets import CLASSES, REGRESSION
 from leanbayes.board.summary import ranks
-from leanbayes.reproduce.result import HOLDS, NOT_JUDGED, SHOWN, on_generated_data, read_result
+from leanbayes.reproduce.result import SHOWN, on_generated_data, read_result, verdict_sentence
 
 TABLES, NETWORKS = "board-tables", "board-networks"
 _DEFAULT = "default"
@@ -156,8 +156,7 @@ def _table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 def _ending(result: Mapping[str, Any], folder: Path, images: str) -> list[str]:
     """Verdict, notes, source and picture."""
-    said = {HOLDS: "All checks hold.", NOT_JUDGED: "A smoke run, which is not judged."}
-    verdict = said.get(result["verdict"], f"It falls short: {result['gap']}.")
+    verdict = verdict_sentence(result)
     if on_generated_data(result):
         verdict += " The data are generated, so the figures mean nothing."
     id = result["id"]

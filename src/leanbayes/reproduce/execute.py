@@ -18,7 +18,7 @@ from leanbayes.reproduce.leg import Leg
 from leanbayes.reproduce.pieces import brought_legs, last_made, machines_note
 from leanbayes.reproduce.plan import PathLike, check_data, plan
 from leanbayes.reproduce.recipe import Recipe
-from leanbayes.reproduce.result import NOT_JUDGED, read_result
+from leanbayes.reproduce.result import NOT_JUDGED, Outcome, read_result
 from leanbayes.reproduce.run import Run
 from leanbayes.training.files import write_bytes
 
@@ -96,9 +96,24 @@ def execute(
     )
     with _stopwatch(do.folder / "legs" / f"{recipe.id}.json", device) as legs:
         outcome = recipe.measure(run)
+    result = _result(recipe, run, outcome, legs, command)
+    if not replace:
+        check_data(do.path, result)
+    if run.only_reused:
+        result |= _provenance(do.path, result) or last_made(run.pieces.used.values())
+    if recipe.draw is not None and can_draw():
+        write_bytes(do.path.with_suffix(".png"), picture(recipe, result["figure"]))
+    write_json(do.path, result)
+    run.pieces.discard()
+    return result
+
+
+def _result(
+    recipe: Recipe, run: Run, outcome: Outcome, legs: Sequence[Mapping[str, Any]], command: str
+) -> dict[str, Any]:
+    """The content of the result file, as of a run that did all of its work here and now."""
     outcome.notes.extend(note for note in run.notes if note not in outcome.notes)
-    pieces = run.pieces.used.values()
-    machines = machines_note(pieces)
+    machines = machines_note(run.pieces.used.values())
     if machines is not None:
         outcome.notes.append(machines)
     # What another recipe did is counted there.
@@ -107,10 +122,10 @@ def execute(
         "id": recipe.id,
         "title": recipe.title,
         "command": command,
-        "preset": preset,
+        "preset": run.preset,
         "settings": run.settings,
         "seeds": list(run.seeds),
-        "device": device_name(device),
+        "device": device_name(run.device),
         "versions": versions(),
         "date": datetime.date.today().isoformat(),
         # Without trainings that another run had done; this one only loaded them.
@@ -118,19 +133,10 @@ def execute(
         "legs": legs,
         **outcome.to_json(),
     }
-    if preset == "smoke":
+    if run.preset == "smoke":
         result |= {"verdict": NOT_JUDGED, "gap": ""}
     # As the file gives it back, so that the picture can be drawn again from the file.
-    result = json.loads(json.dumps(finite(result)))
-    if not replace:
-        check_data(do.path, result)
-    if run.only_reused:
-        result |= _provenance(do.path, result) or last_made(pieces)
-    if recipe.draw is not None and can_draw():
-        write_bytes(do.path.with_suffix(".png"), picture(recipe, result["figure"]))
-    write_json(do.path, result)
-    run.pieces.discard()
-    return result
+    return json.loads(json.dumps(finite(result)))
 
 
 def can_draw() -> bool:

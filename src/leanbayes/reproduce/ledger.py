@@ -77,6 +77,11 @@ BEYOND = {
 }
 
 
+def ids_of(prefix: str) -> list[str]:
+    """The ids in the ledger of one paper, by its prefix in `SYSTEMS`."""
+    return [id for id in LEDGER if id.split("-")[0] == prefix]
+
+
 def status(results: Path) -> list[dict[str, Any]]:
     """The status of every entry of the ledger, in its order, and then of what goes beyond the papers.
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from leanbayes.reproduce.ledger import BEYOND, BEYOND_TITLE, LEDGER, SYSTEMS
+from leanbayes._machine import versions_text
+from leanbayes.reproduce.ledger import BEYOND, BEYOND_TITLE, LEDGER, SYSTEMS, ids_of
 from leanbayes.reproduce.result import (
     FALLS_SHORT,
     HOLDS,
@@ -40,7 +41,7 @@ def results_page(folder: Path, images: str) -> str:
     Returns:
         Markdown without a title.
     """
-    sections = {title: [id for id in LEDGER if id.split("-")[0] == prefix] for prefix, title in SYSTEMS.items()}
+    sections = {title: ids_of(prefix) for prefix, title in SYSTEMS.items()}
     overview = ["## Overview"]
     blocks = []
     for title, ids in (sections | {BEYOND_TITLE: [*BEYOND]}).items():
@@ -107,10 +108,9 @@ def _benchmark(path: Path) -> str:
 
 
 def _source(result: dict[str, Any]) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     # Where its files went is of no interest to others.
     command = re.sub(r" --out \S+", "", result["command"])
-    return f"`{command}`, {result['date']}, {result['device']}, {versions}"
+    return f"`{command}`, {result['date']}, {result['device']}, {versions_text(result['versions'])}"
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from leanbayes._machine import versions_text
 from leanbayes.compare.checkpoint import read_json, write_json
 from leanbayes.reproduce.result import read_result
 
-# A file of a piece that can be used has these; "made" is missing in those of former versions.
-_NEEDED = {"about", "fingerprints", "notes", "value"}
+# A file of a piece that can be used has these.
+_NEEDED = {"about", "fingerprints", "notes", "made", "value"}
 _FOLDER = "units"
 # Of numbers beside the results, which are kept with them; more than float32 has.
 _DIGITS = 10
@@ -100,7 +101,7 @@ def brought_legs(pieces: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """What was done in other work folders, as legs: one for each day and machine."""
     legs: dict[str, dict[str, Any]] = {}
     for piece in pieces:
-        if "brought" in piece and "made" in piece:
+        if "brought" in piece:
             made = piece["made"]
             where = {name: made[name] for name in ("date", "device", "versions")}
             leg = legs.setdefault(json.dumps(where), {**where, "seconds": 0.0, "pieces": 0})
@@ -110,22 +111,21 @@ def brought_legs(pieces: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def last_made(pieces: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Device, versions and date of the piece that was made last; empty where none says it."""
-    made = [piece["made"] for piece in pieces if "made" in piece]
-    last = max(made, key=lambda one: one["date"], default={})
-    return {name: last[name] for name in ("device", "versions", "date") if name in last}
+    """Device, versions and date of the piece that was made last."""
+    last = max((piece["made"] for piece in pieces), key=lambda made: made["date"])
+    return {name: last[name] for name in ("device", "versions", "date")}
 
 
 def machines_note(pieces: Iterable[dict[str, Any]]) -> str | None:
     """Says on which machines and with which versions pieces were made, where that differs; None where it does not."""
-    counts = Counter(_machine(piece["made"]) for piece in pieces if "made" in piece)
+    counts = Counter(_machine(piece["made"]) for piece in pieces)
     if len(counts) < 2:
         return None
     return "made in pieces: " + "; ".join(f"{count} on {machine}" for machine, count in sorted(counts.items()))
 
 
 def _machine(made: dict[str, Any]) -> str:
-    return ", ".join([made["device"], *(f"{name} {version}" for name, version in made["versions"].items())])
+    return f"{made['device']}, {versions_text(made['versions'])}"
 
 
 def _path(folder: Path, id: str, name: str) -> Path:

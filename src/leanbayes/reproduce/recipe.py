@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from leanbayes.reproduce import recipes as package
+
 if TYPE_CHECKING:
     from leanbayes.reproduce.result import Outcome
     from leanbayes.reproduce.run import Run
@@ -68,8 +70,6 @@ def recipes() -> dict[str, Recipe]:
 
 
 def _modules() -> list[str]:
-    from leanbayes.reproduce import recipes as package
-
     return [module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_")]
 
 

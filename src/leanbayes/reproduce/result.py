@@ -6,6 +6,7 @@ import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,27 @@ class Row:
     metric: str
     published: float | str | None
     measured: Sequence[float]
+
+    @classmethod
+    def by_metric(
+        cls,
+        name: str,
+        metrics: Mapping[str, str],
+        found: Sequence[Mapping[str, Any]],
+        published: Iterable[float | str | None] = (),
+    ) -> list[Row]:
+        """A row for each metric of what was measured.
+
+        Args:
+            name: What was measured.
+            metrics: How rows call them, by their key in `found`.
+            found: One mapping per seed.
+            published: Figures of the first metrics, in their order; None where there is none.
+        """
+        return [
+            cls(name, metric, value, [one[key] for one in found])
+            for (key, metric), value in zip_longest(metrics.items(), published)
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -115,6 +137,12 @@ def read_result(path: Path, needed: Iterable[str] = LISTED) -> dict[str, Any] | 
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) and all(name in value for name in needed) else None
+
+
+def verdict_sentence(result: Mapping[str, Any]) -> str:
+    """The verdict as pages say it below a table."""
+    said = {HOLDS: "All checks hold.", NOT_JUDGED: "A smoke run, which is not judged."}
+    return said.get(result["verdict"], f"It falls short: {result['gap']}.")
 
 
 def on_generated_data(result: Mapping[str, Any]) -> bool:

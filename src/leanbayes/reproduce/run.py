@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import datetime
 import fnmatch
-import json
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,10 +21,11 @@ from torch import nn
 from leanbayes._machine import device_name, versions
 from leanbayes._sampling import SeededRandom
 from leanbayes.compare.checkpoint import as_json
-from leanbayes.data import Dataset, generate, load
+from leanbayes.data import Dataset
 from leanbayes.data._files import NotComplete
-from leanbayes.data._fingerprint import of_dataset, of_examples
+from leanbayes.data._fingerprint import of_examples
 from leanbayes.objectives.likelihoods import Likelihood
+from leanbayes.reproduce.datasets import Datasets
 from leanbayes.reproduce.leg import Leg, LegOver, PartDone
 from leanbayes.reproduce.pieces import Pieces
 from leanbayes.reproduce.trainings import Stop, check_same, published
@@ -35,8 +35,6 @@ from leanbayes.training.data import Augment
 from leanbayes.training.errors import FolderInUse
 from leanbayes.training.files import claim
 from leanbayes.training.seeds import derive
-
-OWN_FOLDER = "."
 
 
 class Run:
@@ -87,11 +85,6 @@ class Run:
         only: Sequence[str] = (),
         results: Path | None = None,
     ) -> None:
-        # Recipes that have all their work done, or need no data, would not notice.
-        if data is not None and not download and not data.expanduser().is_dir():
-            raise FileNotFoundError(
-                f"there is no data folder {data}; pass the folder of unpacked data sets with --data"
-            )
         self.id = id
         self.preset = preset
         self.settings = dict(settings)
@@ -106,21 +99,12 @@ class Run:
         # One for this run and its parts with other settings.
         self.pieces = Pieces(folder, results, preset)
         self.notes: list[str] = []
-        self._loaded: dict[str, Dataset] = {}
-        # Of the real data sets that were read so far.
-        self._fingerprints: dict[str, str] = {}
+        self._datasets = Datasets(data, download, smoke=preset == "smoke")
         # Names of units; sets, so that parts of this run with other settings share them.
         self._computed: set[str] = set()
         self._reused: set[str] = set()
         self._matched: set[str] = set()
-        self._source = "generated" if preset == "smoke" and data is None and not download else "real"
-        self._fetch = {"download": True} if download else {}
-        self._generated_note = "generated data"
         self._settings_of: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] = _all_settings
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What another process gets: it loads its data itself."""
-        return vars(self) | {"_loaded": {}}
 
     def changed(self, **settings: Any) -> Run:
         """This run with other settings, for a part of its work that is done otherwise; notes and time are shared."""
@@ -157,23 +141,13 @@ class Run:
             The data set.
         """
         if self.generated:
-            self.note(self._generated_note)
-        key = json.dumps([name, rows, options], sort_keys=True)
-        if key not in self._loaded:
-            if self.generated:
-                found = generate.dataset(name, rows=rows, **options)
-            else:
-                # Where it lies is no part of the name: work that was done on it may be used on another machine.
-                source = str(self.data) if name == OWN_FOLDER else name
-                found = load(source, self.data, **options, **self._fetch)
-                self._fingerprints[key] = of_dataset(found)
-            self._loaded[key] = found
-        return self._loaded[key]
+            self.note(self._datasets.note)
+        return self._datasets.load(name, rows=rows, **options)
 
     @property
     def generated(self) -> bool:
         """Whether the data of this run are generated ones."""
-        return self._source == "generated"
+        return self._datasets.generated
 
     def generate_without(self, name: str, note: str, **options: Any) -> None:
         """Go over to generated data where there is no copy of a data set; call it before any work is done.
@@ -189,14 +163,7 @@ class Run:
             except NotComplete:
                 raise
             except FileNotFoundError:
-                self._source, self._generated_note = "generated", note
-
-    def _fingerprint(self, key: str) -> str:
-        """Of a data set that `load` noted under this key; reads it where this run has not yet."""
-        if key not in self._fingerprints:
-            name, rows, options = json.loads(key)
-            self.load(name, rows=rows, **options)
-        return self._fingerprints[key]
+                self._datasets.generated, self._datasets.note = True, note
 
     @property
     def only_reused(self) -> bool:
@@ -235,7 +202,7 @@ class Run:
             "date": datetime.date.today().isoformat(),
             "seconds": round(seconds, 1),
         }
-        kept = {"about": self._about(), "fingerprints": self._fingerprints, "notes": self.notes, "made": made}
+        kept = {"about": self._about(), "fingerprints": self._datasets.fingerprints, "notes": self.notes, "made": made}
         self.pieces.keep(self.id, name, {**kept, "value": value})
         self.leg.worked = True
         self._computed.add(name)
@@ -274,10 +241,10 @@ class Run:
             return False
         if self._settings_of(name, theirs["settings"]) != self._settings_of(name, own["settings"]):
             return False
-        return all(self._fingerprint(key) == value for key, value in piece["fingerprints"].items())
+        return all(self._datasets.fingerprint(key) == value for key, value in piece["fingerprints"].items())
 
     def _about(self) -> dict[str, Any]:
-        return {"settings": as_json(self.settings), "data": self._source}
+        return {"settings": as_json(self.settings), "data": self._datasets.kind}
 
     def units(
         self, work: Callable[..., Any], pieces: Mapping[str, tuple[Any, ...]], *, alone: Collection[str] = ()
@@ -390,7 +357,7 @@ class Run:
         """
         config = dataclasses.replace(config, device=self.device, seed=seed, **published(config))
         folder = self.folder / "trainings" / f"{key}-seed{seed}"
-        check_same(folder, config.to_dict() | {"data": self._source}, of_examples(data))
+        check_same(folder, config.to_dict() | {"data": self._datasets.kind}, of_examples(data))
         with SeededRandom(derive(seed, "build")):
             model = build()
         lock = self._claim(folder)

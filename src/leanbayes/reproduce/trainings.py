@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -49,16 +48,12 @@ def check_same(folder: Path, config: dict[str, Any], examples: str | None) -> No
             f"the training in {folder} was started with {name}={before.get(name)!r}, not {wanted[name]!r}; "
             "use the same settings or another --work folder"
         )
-    if examples is None or before.get(_EXAMPLES) == examples:
-        return
-    if before.get(_EXAMPLES) is not None:
+    # Of loaders nothing is known.
+    if None not in (examples, before[_EXAMPLES]) and before[_EXAMPLES] != examples:
         raise OutputError(
             f"the training in {folder} was started on different data; pass the same folder with --data, or "
             "another --work folder"
         )
-    # Networks are too dear to train again because a former version did not note this.
-    print(f"the training in {folder} has no note of its data; they are taken to be these", file=sys.stderr)
-    write_json(path, before | {_EXAMPLES: examples})
 
 
 class Stop:

@@ -64,13 +64,6 @@ def test_standard_deviations_have_a_rate_of_their_own_where_it_is_asked_for():
     assert "decay" not in kt.described(kt.TRAINING["paper"], "lstm")
 
 
-def test_pieces_from_before_there_was_weight_decay_count_where_there_is_none():
-    now = kt.TRAINING["short"]
-    before = {name: value for name, value in now.items() if name != "weight_decay"}
-    assert kt.deciding("mlp-seed0", now) == kt.deciding("mlp-seed0", before)
-    assert kt.deciding("lstm-seed0", now) != kt.deciding("lstm-seed0", before)
-
-
 def test_starts_are_a_tenth_apart():
     torch.manual_seed(0)
     model = kt.spread_starts(lb.bayesianize(nn.Linear(100, 100), lb.MeanField(init_std=0.01)))

@@ -6,13 +6,14 @@ float32, sums of the tiles in float64, always in the same order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from leanbayes.kernels._autograd import direct, first_order_only, with_gradients
+from leanbayes.kernels._autograd import direct, first_order_only, where_needed, with_gradients
 from leanbayes.kernels._dispatch import fused
 from leanbayes.kernels._layout import known_layout
 from leanbayes.kernels.gaussian_kl.reference import free_kl_reference, tied_kl_reference
@@ -83,15 +84,7 @@ def _tied(
 
 
 @_tied.register_fake
-def _(
-    loc: Tensor,
-    log_u: Tensor,
-    log_v: Tensor,
-    centre: Tensor | None,
-    prior_mean: float,
-    prior_std: float,
-    out_axis: int,
-) -> Tensor:
+def _(loc: Tensor, *how: Any) -> Tensor:
     return loc.new_empty((), dtype=torch.float32)
 
 
@@ -114,37 +107,12 @@ def _tied_backward(
 
 
 @_tied_backward.register_fake
-def _(
-    grad: Tensor,
-    loc: Tensor,
-    log_u: Tensor,
-    log_v: Tensor,
-    centre: Tensor | None,
-    prior_mean: float,
-    prior_std: float,
-    out_axis: int,
-    need_loc: bool,
-    need_std: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(grad: Tensor, loc: Tensor, log_u: Tensor, log_v: Tensor, *how: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *_, need_loc, need_std = how
     grad_loc = torch.empty_like(loc) if need_loc else loc.new_empty(0)
     if not need_std:
         return grad_loc, loc.new_empty(0), loc.new_empty(0)
     return grad_loc, torch.empty_like(log_u), torch.empty_like(log_v)
-
-
-def _keep_tied(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:4])
-    ctx.constants = inputs[4:]
-
-
-def _tied_gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    need_loc, need_u, need_v = ctx.needs_input_grad[:3]
-    grads = direct(_tied_backward)(grad, *ctx.saved_tensors, *ctx.constants, need_loc, need_u or need_v)
-    given = (each if needed else None for each, needed in zip(grads, (need_loc, need_u, need_v)))
-    return *given, None, None, None, None
-
-
-_measure_tied = with_gradients(_tied, _keep_tied, _tied_gradients)
 
 
 @custom_op("leanbayes::free_kl", mutates_args=())
@@ -153,7 +121,7 @@ def _free(loc: Tensor, raw_std: Tensor, centre: Tensor | None, prior_mean: float
 
 
 @_free.register_fake
-def _(loc: Tensor, raw_std: Tensor, centre: Tensor | None, prior_mean: float, prior_std: float) -> Tensor:
+def _(loc: Tensor, *how: Any) -> Tensor:
     return loc.new_empty((), dtype=torch.float32)
 
 
@@ -173,29 +141,27 @@ def _free_backward(
 
 
 @_free_backward.register_fake
-def _(
-    grad: Tensor,
-    loc: Tensor,
-    raw_std: Tensor,
-    centre: Tensor | None,
-    prior_mean: float,
-    prior_std: float,
-    need_loc: bool,
-    need_std: bool,
-) -> tuple[Tensor, Tensor]:
+def _(grad: Tensor, loc: Tensor, raw_std: Tensor, *how: Any) -> tuple[Tensor, Tensor]:
+    *_, need_loc, need_std = how
     grad_loc = torch.empty_like(loc) if need_loc else loc.new_empty(0)
     return grad_loc, torch.empty_like(raw_std) if need_std else loc.new_empty(0)
 
 
-def _keep_free(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:3])
-    ctx.constants = inputs[3:]
+def _differentiable(op: Any, backward: Any, spread: int) -> Callable[..., Tensor]:
+    """An op with gradients in the means and in the next tensors, so many as standard deviations are made of."""
+
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        tensors = 1 + spread + 1  # and the prior's means
+        ctx.save_for_backward(*inputs[:tensors])
+        ctx.constants = inputs[tensors:]
+
+    def gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        need_loc, *need_spread = ctx.needs_input_grad[: 1 + spread]
+        found = direct(backward)(grad, *ctx.saved_tensors, *ctx.constants, need_loc, any(need_spread))
+        return where_needed(ctx, *found)
+
+    return with_gradients(op, keep, gradients)
 
 
-def _free_gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    need_loc, need_std = ctx.needs_input_grad[:2]
-    grad_loc, grad_raw = direct(_free_backward)(grad, *ctx.saved_tensors, *ctx.constants, need_loc, need_std)
-    return grad_loc if need_loc else None, grad_raw if need_std else None, None, None, None
-
-
-_measure_free = with_gradients(_free, _keep_free, _free_gradients)
+_measure_tied = _differentiable(_tied, _tied_backward, spread=2)
+_measure_free = _differentiable(_free, _free_backward, spread=1)

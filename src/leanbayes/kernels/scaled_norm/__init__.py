@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from leanbayes.kernels._autograd import first_order_only
+from leanbayes.kernels._autograd import first_order_only, where_needed
 from leanbayes.kernels._dispatch import fused
 from leanbayes.kernels.scaled_norm.reference import (
     Saved,
@@ -62,22 +62,13 @@ def scaled_norm(
 
 @scaled_norm.register_fake
 def _fake(
-    y: Tensor,
-    r: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    residual: Tensor | None,
-    s: Tensor | None,
-    relu: bool,
-    eps: float,
-    plain: bool,
+    y: Tensor, r: Any, weight: Any, bias: Any, residual: Any, s: Tensor | None, relu: bool, eps: float, plain: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     def room(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.float32, device=y.device)
 
     rows, channels = y.shape[:2]
-    first = torch.empty_like(y) if plain or s is None else y.new_empty(0)
-    second = y.new_empty(0) if s is None else torch.empty_like(y)
+    first, second = _room_for_outputs(y, s, plain)
     return first, second, room(channels), room(channels), room(rows, channels), room(rows, channels)
 
 
@@ -110,22 +101,11 @@ def scaled_norm_backward(
 
 @scaled_norm_backward.register_fake
 def _fake_backward(
-    grad_plain: Tensor | None,
-    grad_scaled: Tensor | None,
-    y: Tensor,
-    r: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    output: Tensor | None,
-    s: Tensor | None,
-    mean: Tensor,
-    var: Tensor,
-    row_mean: Tensor,
-    row_squares: Tensor,
-    relu: bool,
-    eps: float,
-    has_residual: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    grad_plain: Any, grad_scaled: Any, y: Tensor, r: Tensor | None, weight: Any, bias: Any, output: Any,
+    s: Tensor | None, mean: Tensor, *how: Any,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    *_, has_residual = how
+
     def like(value: Tensor | None) -> Tensor:
         return y.new_empty(0) if value is None else torch.empty_like(value)
 
@@ -163,17 +143,8 @@ def _backward(ctx: Any, grad_plain: Tensor, grad_scaled: Tensor, *_: Any) -> tup
         ctx.has_residual,
     )
     grad_y, grad_r, grad_weight, grad_bias, grad_residual, grad_s = found
-    return (
-        grad_y,
-        None if r is None else grad_r,
-        grad_weight.to(ctx.dtypes[0]),
-        grad_bias.to(ctx.dtypes[1]),
-        grad_residual if ctx.has_residual else None,
-        None if s is None else grad_s,
-        None,
-        None,
-        None,
-    )
+    weights = grad_weight.to(ctx.dtypes[0]), grad_bias.to(ctx.dtypes[1])
+    return where_needed(ctx, grad_y, grad_r, *weights, grad_residual, grad_s)
 
 
 scaled_norm.register_autograd(_backward, setup_context=_setup)
@@ -201,17 +172,12 @@ def scaled_norm_eval(
 
 @scaled_norm_eval.register_fake
 def _fake_eval(
-    y: Tensor,
-    r: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    residual: Tensor | None,
-    s: Tensor | None,
-    mean: Tensor,
-    var: Tensor,
-    relu: bool,
-    eps: float,
-    plain: bool,
+    y: Tensor, r: Any, weight: Any, bias: Any, residual: Any, s: Tensor | None, *how: Any
 ) -> tuple[Tensor, Tensor]:
+    *_, plain = how
+    return _room_for_outputs(y, s, plain)
+
+
+def _room_for_outputs(y: Tensor, s: Tensor | None, plain: bool) -> tuple[Tensor, Tensor]:
     first = torch.empty_like(y) if plain or s is None else y.new_empty(0)
     return first, y.new_empty(0) if s is None else torch.empty_like(y)

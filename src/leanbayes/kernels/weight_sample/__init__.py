@@ -7,13 +7,21 @@ measured where the weight is drawn, and the gradients of both are computed in on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from leanbayes.kernels._autograd import direct, first_order_only, keep_for_each, kept_for_each, with_gradients
+from leanbayes.kernels._autograd import (
+    direct,
+    first_order_only,
+    keep_for_each,
+    kept_for_each,
+    where_needed,
+    with_gradients,
+)
 from leanbayes.kernels._dispatch import fused
 from leanbayes.kernels._layout import MOST_ELEMENTS, empty_draws, known_layout, laid_out, matrix_layout, same_layout
 from leanbayes.kernels.gaussian_kl.reference import free_kl_reference, tied_kl_reference
@@ -145,8 +153,10 @@ def _prior(measured: bool, centre: Tensor | None, mean: float, std: float) -> Ga
     return GaussianPrior(centre, mean, std) if measured else None
 
 
-def _room_for_divergence(like: Tensor, measured: bool) -> Tensor:
-    return like.new_empty(() if measured else (0,), dtype=torch.float32)
+# Fakes look at what decides shapes; the rest of an op's arguments is `how`.
+def _fake_draws(loc: Tensor, keys: Tensor, dtype: torch.dtype, measured: bool) -> tuple[Tensor, Tensor]:
+    divergence = loc.new_empty(() if measured else (0,), dtype=torch.float32)
+    return empty_draws(keys.shape[0], loc, dtype), divergence
 
 
 @custom_op("leanbayes::tied_draws", mutates_args=())
@@ -168,20 +178,9 @@ def _tied(
 
 
 @_tied.register_fake
-def _(
-    loc: Tensor,
-    log_u: Tensor,
-    log_v: Tensor,
-    keys: Tensor,
-    out_axis: int,
-    with_loc: bool,
-    dtype: torch.dtype,
-    measured: bool,
-    centre: Tensor | None,
-    prior_mean: float,
-    prior_std: float,
-) -> tuple[Tensor, Tensor]:
-    return empty_draws(keys.shape[0], loc, dtype), _room_for_divergence(loc, measured)
+def _(loc: Tensor, log_u: Tensor, log_v: Tensor, keys: Tensor, *how: Any) -> tuple[Tensor, Tensor]:
+    _, _, dtype, measured, *_ = how
+    return _fake_draws(loc, keys, dtype, measured)
 
 
 @first_order_only
@@ -219,57 +218,12 @@ def _tied_backward(
 
 
 @_tied_backward.register_fake
-def _(
-    grad: Tensor,
-    grad_divergence: Tensor | None,
-    loc: Tensor | None,
-    log_u: Tensor,
-    log_v: Tensor,
-    keys: Tensor,
-    out_axis: int,
-    with_loc: bool,
-    centre: Tensor | None,
-    prior_mean: float,
-    prior_std: float,
-    loc_dtype: torch.dtype,
-    need_loc: bool,
-    need_std: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(grad: Tensor, grad_divergence: Tensor | None, loc: Tensor | None, log_u: Tensor, log_v: Tensor, *how: Any):
+    *_, loc_dtype, need_loc, need_std = how
     grad_loc = empty_draws(1, grad[0], loc_dtype)[0] if need_loc else grad.new_empty(0)
     if not need_std:
         return grad_loc, grad.new_empty(0), grad.new_empty(0)
     return grad_loc, torch.empty_like(log_u), torch.empty_like(log_v)
-
-
-def _keep_tied(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    loc, log_u, log_v, keys, ctx.out_axis, ctx.with_loc, _, measured, centre, *ctx.prior = inputs
-    keep_for_each(ctx, loc if measured else None, log_u, log_v, keys, centre)
-    ctx.loc_dtype, ctx.stride = loc.dtype, loc.stride()
-
-
-def _tied_gradients(ctx: Any, grad: Tensor, grad_divergence: Tensor) -> tuple[Any, ...]:
-    loc, log_u, log_v, keys, centre = kept_for_each(ctx)
-    need_loc, need_u, need_v = ctx.needs_input_grad[:3]
-    need_loc, need_std = need_loc and (ctx.with_loc or loc is not None), need_u or need_v
-    grad = laid_out(grad, ctx.stride)
-    as_it_is = loc is None and _is_gradient_of_loc(grad, ctx.loc_dtype)
-    grad_loc, grad_u, grad_v = grad[0], None, None
-    if need_std or not as_it_is:
-        needed = (need_loc and not as_it_is, need_std)
-        of_divergence = None if loc is None else grad_divergence
-        how = (ctx.out_axis, ctx.with_loc, centre, *ctx.prior, ctx.loc_dtype)
-        computed, grad_u, grad_v = direct(_tied_backward)(grad, of_divergence, loc, log_u, log_v, keys, *how, *needed)
-        grad_loc = grad_loc if as_it_is else computed
-    given = (grad_loc if need_loc else None, grad_u if need_u else None, grad_v if need_v else None)
-    return *given, *(None for _ in range(8))
-
-
-_draw_tied = with_gradients(_tied, _keep_tied, _tied_gradients)
-
-
-def _is_gradient_of_loc(grad: Tensor, dtype: torch.dtype) -> bool:
-    """Whether the gradient in the draws is that in the mean: of one sample, where nothing is rounded."""
-    return grad.shape[0] == 1 and grad.dtype == dtype
 
 
 @custom_op("leanbayes::free_draws", mutates_args=())
@@ -288,18 +242,9 @@ def _free(
 
 
 @_free.register_fake
-def _(
-    loc: Tensor,
-    raw_std: Tensor,
-    keys: Tensor,
-    with_loc: bool,
-    dtype: torch.dtype,
-    measured: bool,
-    centre: Tensor | None,
-    prior_mean: float,
-    prior_std: float,
-) -> tuple[Tensor, Tensor]:
-    return empty_draws(keys.shape[0], loc, dtype), _room_for_divergence(loc, measured)
+def _(loc: Tensor, raw_std: Tensor, keys: Tensor, *how: Any) -> tuple[Tensor, Tensor]:
+    _, dtype, measured, *_ = how
+    return _fake_draws(loc, keys, dtype, measured)
 
 
 @first_order_only
@@ -333,43 +278,54 @@ def _free_backward(
 
 
 @_free_backward.register_fake
-def _(
-    grad: Tensor,
-    grad_divergence: Tensor | None,
-    loc: Tensor | None,
-    raw_std: Tensor,
-    keys: Tensor,
-    with_loc: bool,
-    centre: Tensor | None,
-    prior_mean: float,
-    prior_std: float,
-    loc_dtype: torch.dtype,
-    need_loc: bool,
-    need_std: bool,
-) -> tuple[Tensor, Tensor]:
+def _(grad: Tensor, grad_divergence: Tensor | None, loc: Tensor | None, raw_std: Tensor, *how: Any):
+    *_, loc_dtype, need_loc, need_std = how
     grad_loc = torch.empty_like(raw_std, dtype=loc_dtype) if need_loc else grad.new_empty(0)
     return grad_loc, torch.empty_like(raw_std) if need_std else grad.new_empty(0)
 
 
+def _keep_tied(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    loc, log_u, log_v, keys, out_axis, with_loc, _, *prior = inputs
+    _keep(ctx, loc, (log_u, log_v), keys, (out_axis, with_loc), *prior)
+    ctx.stride = loc.stride()
+
+
 def _keep_free(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    loc, raw_std, keys, ctx.with_loc, _, measured, centre, *ctx.prior = inputs
-    keep_for_each(ctx, loc if measured else None, raw_std, keys, centre)
-    ctx.loc_dtype = loc.dtype
+    loc, raw_std, keys, with_loc, _, *prior = inputs
+    _keep(ctx, loc, (raw_std,), keys, (with_loc,), *prior)
+    ctx.stride = raw_std.stride()
 
 
-def _free_gradients(ctx: Any, grad: Tensor, grad_divergence: Tensor) -> tuple[Any, ...]:
-    loc, raw_std, keys, centre = kept_for_each(ctx)
-    need_loc, need_std = ctx.needs_input_grad[0] and (ctx.with_loc or loc is not None), ctx.needs_input_grad[1]
-    grad = laid_out(grad, raw_std.stride())
-    as_it_is = loc is None and _is_gradient_of_loc(grad, ctx.loc_dtype)
-    grad_loc, grad_raw = grad[0], None
-    if need_std or not as_it_is:
-        needed = (need_loc and not as_it_is, need_std)
-        of_divergence = None if loc is None else grad_divergence
-        how = (ctx.with_loc, centre, *ctx.prior, ctx.loc_dtype)
-        computed, grad_raw = direct(_free_backward)(grad, of_divergence, loc, raw_std, keys, *how, *needed)
-        grad_loc = grad_loc if as_it_is else computed
-    return grad_loc if need_loc else None, grad_raw if need_std else None, *(None for _ in range(7))
+def _keep(ctx: Any, loc: Tensor, spread: tuple[Tensor, ...], keys: Tensor, how: tuple[Any, ...], *prior: Any) -> None:
+    measured, centre, *numbers = prior
+    keep_for_each(ctx, loc if measured else None, *spread, keys, centre)
+    ctx.how, ctx.prior, ctx.loc_dtype = how, numbers, loc.dtype
 
 
-_draw_free = with_gradients(_free, _keep_free, _free_gradients)
+def _gradients_by(backward: Any) -> Callable[..., tuple[Tensor | None, ...]]:
+    """Gradients of a draw by the op that computes them."""
+
+    def gradients(ctx: Any, grad: Tensor, grad_divergence: Tensor) -> tuple[Tensor | None, ...]:
+        loc, *spread, keys, centre = kept_for_each(ctx)
+        need_loc, *need_spread = ctx.needs_input_grad[: 1 + len(spread)]
+        need_loc, need_std = need_loc and (ctx.how[-1] or loc is not None), any(need_spread)
+        grad = laid_out(grad, ctx.stride)
+        as_it_is = loc is None and _is_gradient_of_loc(grad, ctx.loc_dtype)
+        grad_loc, found = grad[0], []
+        if need_std or not as_it_is:
+            of_divergence = None if loc is None else grad_divergence
+            how = (*ctx.how, centre, *ctx.prior, ctx.loc_dtype, need_loc and not as_it_is, need_std)
+            computed, *found = direct(backward)(grad, of_divergence, loc, *spread, keys, *how)
+            grad_loc = grad_loc if as_it_is else computed
+        return where_needed(ctx, grad_loc if need_loc else None, *found)
+
+    return gradients
+
+
+def _is_gradient_of_loc(grad: Tensor, dtype: torch.dtype) -> bool:
+    """Whether the gradient in the draws is that in the mean: of one sample, where nothing is rounded."""
+    return grad.shape[0] == 1 and grad.dtype == dtype
+
+
+_draw_tied = with_gradients(_tied, _keep_tied, _gradients_by(_tied_backward))
+_draw_free = with_gradients(_free, _keep_free, _gradients_by(_free_backward))

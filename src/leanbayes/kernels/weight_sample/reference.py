@@ -8,6 +8,7 @@ from torch import Tensor
 
 from leanbayes.kernels._layout import matrix_layout
 from leanbayes.kernels._philox import philox_normal_reference
+from leanbayes.kernels.gaussian_kl.reference import tied_std
 from leanbayes.noise import full_precision
 
 
@@ -22,11 +23,7 @@ def tied_draws_reference(
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """``loc + (exp(log_u) @ exp(log_v).T) * eps_s``, see `leanbayes.kernels.weight_sample.tied_draws`."""
-    shape = list(loc.shape)
-    out = shape.pop(out_axis)
-    u, v = full_precision(log_u).exp(), full_precision(log_v).exp()
-    std = (u @ v.mT).view(out, *shape).movedim(0, out_axis)
-    draws = std * tied_noise(loc, keys, out_axis)
+    draws = tied_std(log_u, log_v, loc, out_axis) * tied_noise(loc, keys, out_axis)
     return (full_precision(loc) + draws if with_loc else draws).to(dtype)
 
 

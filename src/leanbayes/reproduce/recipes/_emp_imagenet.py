@@ -13,8 +13,9 @@ from leanbayes import corruptions
 from leanbayes._sampling import SeededRandom
 from leanbayes.data import Dataset, augment, generate, load
 from leanbayes.models import create
+from leanbayes.reproduce.datasets import OWN_FOLDER
 from leanbayes.reproduce.recipes import _emp_networks as emp
-from leanbayes.reproduce.run import OWN_FOLDER, Run
+from leanbayes.reproduce.run import Run
 from leanbayes.training import TrainConfig
 from leanbayes.training.seeds import derive
 

@@ -72,10 +72,6 @@ def _load_digits(run: Run) -> tuple[Arrays, Arrays]:
     return data["train"], data["test"]
 
 
-def _load_hundred_classes(run: Run) -> tuple[Arrays, Arrays]:
-    return emp.hundred_classes(run)
-
-
 def _load_reviews(run: Run) -> tuple[Arrays, Arrays]:
     small = run.preset == "smoke"
     data = run.load("imdb", rows=(60, 30), valid=10 if small else 5000)
@@ -127,7 +123,7 @@ def _bounded_resnet(run: Run, rank: int | None, prior: lb.Prior) -> nn.Module:
 
 MODELS = {
     "mlp": Model("MLP, MNIST", 1024, _load_digits, _mlp, Categorical),
-    "cnn": Model("CNN, 100 classes", 1024, _load_hundred_classes, _cnn, Categorical, ("dense*",)),
+    "cnn": Model("CNN, 100 classes", 1024, emp.hundred_classes, _cnn, Categorical, ("dense*",)),
     "lstm": Model("LSTM, IMDB", 128, _load_reviews, _lstm, Bernoulli, ("lstm",)),
     "resnet": Model(
         "ResNet-18, CIFAR-10", 128, _load_cifar10, _resnet, Categorical, start=_bounded_resnet, anneal_every=1
@@ -237,10 +233,7 @@ def deciding(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     model = name.partition("-")[0]
     found = {key: value.get(model) if isinstance(value, Mapping) else value for key, value in settings.items()}
     chosen = {key: model in settings[key] for key in ("compressed",) if key in settings}
-    left_out = ["models", "repeated"]
-    if not found.get("weight_decay"):  # pieces from before there was any do not name it
-        left_out.append("weight_decay")
-    return {key: value for key, value in found.items() if key not in left_out} | chosen
+    return {key: value for key, value in found.items() if key not in ("models", "repeated")} | chosen
 
 
 def described(settings: Mapping[str, Any], model: str) -> str:

@@ -16,6 +16,7 @@ Published = Mapping[str, tuple[float, float, float]]
 
 _BASELINES = ("deterministic", "batchensemble", "dropout", "mfvi")
 _RANK1 = ("normal", "cauchy")
+_OF_ONE = {"nll": "NLL of one component, nats", "diversity": "disagreement over error"}
 _KL = {"mean": "averaged over components (the authors' code sums it)", "sum": "summed over components"}
 
 
@@ -52,16 +53,12 @@ def _rows(run: Run, found: Found, published: Published) -> list[Row]:
     rows = []
     for name, ones in found.items():
         title = _title(run, name)
-        figures = published.get(name, (None, None, None))
-        for (key, text), value in zip(r1.METRICS.items(), figures):
-            rows.append(Row(title, text, value, [r1.at(one)[key] for one in ones]))
+        rows += Row.by_metric(title, r1.METRICS, [r1.at(one) for one in ones], published.get(name, ()))
         for count in ones[0]["draws"] if name.startswith(_RANK1) else ():
-            for key, text in r1.METRICS.items():
-                values = [one["draws"][count][key] for one in ones]
-                rows.append(Row(f"{title}, {count} draws of each component", text, None, values))
+            about = f"{title}, {count} draws of each component"
+            rows += Row.by_metric(about, r1.METRICS, [one["draws"][count] for one in ones])
         if "components" in ones[0]:
-            for key, text in (("nll", "NLL of one component, nats"), ("diversity", "disagreement over error")):
-                rows.append(Row(title, text, None, [one["components"][key] for one in ones]))
+            rows += Row.by_metric(title, _OF_ONE, [one["components"] for one in ones])
         rows.append(Row(title, "parameters", None, [one["parameters"] for one in ones]))
         if "seconds_per_epoch" in ones[0]:
             rows.append(Row(title, "seconds per epoch", None, [one["seconds_per_epoch"] for one in ones]))

@@ -272,13 +272,13 @@ def _averaging(t: Training) -> Callable[[EpochEnd], None]:
     return take_in
 
 
-def _take_average(model: nn.Module, data: Dataset, seed: int, batches: int = 40) -> None:
+def _take_average(model: nn.Module, data: Dataset, seed: int) -> None:
     """Put the averaged weights in the model, with batch norms that have seen them."""
     averages: Any = model.averages
     averages.put_in(model)
     x, _ = data.ready("train")
     generator = torch.Generator().manual_seed(derive(seed, "average"))
-    chosen = torch.randperm(len(x), generator=generator)[: 250 * batches].split(250)
+    chosen = torch.randperm(len(x), generator=generator)[: 40 * 250].split(250)
     with SeededRandom(derive(seed, "refresh")):
         refresh_batchnorm(model, [x[rows] for rows in chosen])
 

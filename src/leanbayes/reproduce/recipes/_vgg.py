@@ -14,11 +14,6 @@ from leanbayes.reproduce.recipes._checks import at_least, at_most, every
 from leanbayes.reproduce.result import Check, Outcome, Row
 from leanbayes.reproduce.run import Run
 
-METRICS = {
-    "one": "accuracy of one sample, %",
-    "mean": "accuracy of mean propagation, %",
-    "averaged": "accuracy of 20 samples, %",
-}
 DROPOUT_IS_DRAWN = (
     "samples of the variance network draw the dropout of its other layers, too, as those of the dropout network do: "
     "the published accuracies of one sample are alike"
@@ -85,18 +80,18 @@ def table(
     """The rows of table 2, its checks and the learning curve."""
     titles = {"vgg-dropout": "dropout", "vgg-log-uniform": "variance"}
     rows = [
-        Row(titles[name], text, value, [one[key] for one in found[name]])
+        row
         for name, values in published.items()
-        for (key, text), value in zip(METRICS.items(), values)
+        for row in Row.by_metric(titles[name], vn.METRICS, found[name], values)
     ]
     ones = found["vgg-log-uniform"]
     for layer in ones[0]["log_alpha"]:
         about = "> 12" if layer == _WATCHED else "> 15"
         rows.append(Row(f"variance, {layer}", "log alpha", about, [one["log_alpha"][layer] for one in ones]))
     for key in ("one", "averaged"):
-        rows.append(Row("variance, dropout off", METRICS[key], None, [one["weights_alone"][key] for one in ones]))
-    rows.append(Row("variance, zero-mean", METRICS["averaged"], None, [one["zero_mean"] for one in ones]))
-    rows.append(Row("variance, permuted deviations", METRICS["averaged"], None, [one["permuted"] for one in ones]))
+        rows.append(Row("variance, dropout off", vn.METRICS[key], None, [one["weights_alone"][key] for one in ones]))
+    rows.append(Row("variance, zero-mean", vn.METRICS["averaged"], None, [one["zero_mean"] for one in ones]))
+    rows.append(Row("variance, permuted deviations", vn.METRICS["averaged"], None, [one["permuted"] for one in ones]))
     checks = [at_least("variance: 20 samples", [one["averaged"] for one in ones], least, " %")]
     checks += transition_checks("variance", ones, chance)
     notes = [

@@ -238,24 +238,15 @@ def draw(figure: Mapping[str, Any], canvas: Any) -> None:
 
 
 _SMALL = ("random-forest", "gradient-boosting", "default")
+_ALL = {"regression": tuple(REGRESSION), "classes": tuple(CLASSES), "contenders": tuple(CONTENDERS)}
 register(
     Recipe(
         id="board-tables",
         title="The default estimators against what else a user would pick, on tables",
         presets={
             "smoke": {"regression": ("yacht",), "classes": ("wine",), "contenders": _SMALL, "splits": 1},
-            "short": {
-                "regression": tuple(REGRESSION),
-                "classes": tuple(CLASSES),
-                "contenders": tuple(CONTENDERS),
-                "splits": 5,
-            },
-            "paper": {
-                "regression": tuple(REGRESSION),
-                "classes": tuple(CLASSES),
-                "contenders": tuple(CONTENDERS),
-                "splits": 20,
-            },
+            "short": _ALL | {"splits": 5},
+            "paper": _ALL | {"splits": 20},
         },
         seeds={"smoke": (0,), "short": (0,), "paper": (0,)},
         measure=measure,

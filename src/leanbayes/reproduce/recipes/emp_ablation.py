@@ -28,9 +28,7 @@ def measure(run: Run) -> Outcome:
     last = {name: [emp.at(one, most) for one in ones] for name, ones in found.items()}
     rows, checks = [], []
     for name, title in NAMES.items():
-        for key, text in _METRICS.items():
-            published = _ZERO if name.endswith("-zero") and key == "top1" else None
-            rows.append(Row(title, text, published, [one[key] for one in last[name]]))
+        rows += Row.by_metric(title, _METRICS, last[name], [_ZERO] if name.endswith("-zero") else [])
         added = [100 * (a["parameters"] / b["parameters"] - 1) for a, b in zip(found[name], found["vanilla"])]
         rows.append(Row(title, "parameters added, %", None, added))
     for family, title in _FAMILIES.items():

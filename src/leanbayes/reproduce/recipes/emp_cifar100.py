@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import fmean
 from typing import Any
 
 from leanbayes.reproduce.recipe import Recipe, register
@@ -40,9 +39,9 @@ def measure(run: Run) -> Outcome:
     most = max(run.settings["samples"])
     last = {name: [emp.at(one, most) for one in ones] for name, ones in found.items()}
     rows = [
-        Row(emp.NAMES[name], text, value, [one[key] for one in last[name]])
+        row
         for name, values in _PUBLISHED.items()
-        for (key, text), value in zip(_METRICS.items(), values)
+        for row in Row.by_metric(emp.NAMES[name], _METRICS, last[name], values)
     ]
     rows += [Row(emp.NAMES[name], "NLL, nats", None, [one["nll"] for one in ones]) for name, ones in last.items()]
     rows += [Row(title, _TIME, None, slower[name]) for name, title in _TIMED.items()]
@@ -75,13 +74,8 @@ def _piece(run: Run, name: str, seed: int | None) -> dict[str, Any]:
 def draw(figure: Mapping[str, Any], canvas: Any) -> None:
     """Accuracy against confidence."""
     axes = canvas.subplots()
-    axes.plot([0, 1], [0, 1], color="#ced4da", linewidth=1, zorder=0)
-    for name, curve in figure["curves"].items():
-        gap = fmean(abs(a - b) for a, b in zip(curve["accuracy"], curve["confidence"])) if curve["accuracy"] else 0.0
-        label = f"{emp.NAMES[name]} (mean gap {gap:.2f})"
-        axes.plot(curve["confidence"], curve["accuracy"], marker="o", markersize=3, color=COLOURS[name], label=label)
-    axes.set_xlabel("confidence")
-    axes.set_ylabel("accuracy")
+    curves = figure["curves"]
+    emp.draw_calibration(axes, {emp.NAMES[name]: curves[name] for name in curves}, [COLOURS[name] for name in curves])
     axes.set_title("patches bring confidence down to accuracy")
     axes.legend(frameon=False)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import fmean
 from typing import Any
 
 from leanbayes.reproduce.recipe import Recipe, register
 from leanbayes.reproduce.recipes import _emp_imagenet as imagenet
+from leanbayes.reproduce.recipes import _emp_networks as emp
 from leanbayes.reproduce.recipes._checks import at_most
 from leanbayes.reproduce.result import Outcome, Row
 from leanbayes.reproduce.run import Run
@@ -33,9 +33,7 @@ def measure(run: Run) -> Outcome:
     for name, (share, *values) in _PUBLISHED.items():
         title = imagenet.NAMES[name]
         rows.append(Row(title, "parameters added, %", share, imagenet.overhead(found, name)))
-        for (key, text), value in zip(_METRICS.items(), values):
-            rows.append(Row(title, text, value, [one[key] for one in found[name]]))
-        rows.append(Row(title, "NLL, nats", None, [one["nll"] for one in found[name]]))
+        rows += Row.by_metric(title, _METRICS | {"nll": "NLL, nats"}, found[name], values)
     checks = []
     for name in ("emp", "ecmp"):
         ratio = [a["ece"] / max(b["ece"], 1e-9) for a, b in zip(found[name], found["vanilla"])]
@@ -51,13 +49,7 @@ def measure(run: Run) -> Outcome:
 def draw(figure: Mapping[str, Any], canvas: Any) -> None:
     """Accuracy against confidence."""
     axes = canvas.subplots()
-    axes.plot([0, 1], [0, 1], color="#ced4da", linewidth=1, zorder=0)
-    for (name, curve), colour in zip(figure["curves"].items(), _COLOURS):
-        gap = fmean(abs(a - b) for a, b in zip(curve["accuracy"], curve["confidence"])) if curve["accuracy"] else 0.0
-        label = f"{imagenet.NAMES[name]} (mean gap {gap:.2f})"
-        axes.plot(curve["confidence"], curve["accuracy"], marker="o", markersize=3, color=colour, label=label)
-    axes.set_xlabel("confidence")
-    axes.set_ylabel("accuracy")
+    emp.draw_calibration(axes, {imagenet.NAMES[name]: one for name, one in figure["curves"].items()}, _COLOURS)
     axes.set_title("calibration of patched ResNet-18")
     axes.legend(frameon=False, fontsize=8)
 

@@ -32,8 +32,7 @@ def measure(run: Run) -> Outcome:
     for name, published in _PUBLISHED.items():
         for samples, values in zip(counts, published):
             ones = [emp.at(one, samples) for one in found[name]]
-            for (key, text), value in zip(_METRICS.items(), values):
-                rows.append(Row(f"{emp.NAMES[name]}, S = {samples}", text, value, [one[key] for one in ones]))
+            rows += Row.by_metric(f"{emp.NAMES[name]}, S = {samples}", _METRICS, ones, values)
         errors = {samples: [emp.at(one, samples)["ece"] for one in found[name]] for samples in counts}
         curves[name] = {"samples": list(counts), "ece": [fmean(values) for values in errors.values()]}
         if name != "dropout":

@@ -315,39 +315,17 @@ def draw(figure: Mapping[str, Any], canvas: Any) -> None:
 
 _ALL = tuple(_SETS)
 _COMMON = {"lr": 1e-3, "weight_decay": 0.01, "init_std": 0.02, "batch_size": 100, "few": 2000}
+_FULL = {"splits": 20, "samples": 10_000, "rows_at_once": 10**6}
 register(
     Recipe(
         id="emp-uci",
         title="Ten regression tables: patched norms against dropout and ensembles",
         presets={
             "smoke": _COMMON
-            | {
-                "sets": ("wine-quality-red", "yacht"),
-                "splits": 2,
-                "epochs": 2,
-                "epochs_of_many": 1,
-                "batch_size": 30,
-                "samples": 20,
-                "rows_at_once": 10**4,
-            },
-            "short": _COMMON
-            | {
-                "sets": _ALL[:-1],
-                "splits": 20,
-                "epochs": 4000,
-                "epochs_of_many": 400,
-                "samples": 10_000,
-                "rows_at_once": 10**6,
-            },
-            "paper": _COMMON
-            | {
-                "sets": _ALL,
-                "splits": 20,
-                "epochs": 4000,
-                "epochs_of_many": 4000,
-                "samples": 10_000,
-                "rows_at_once": 10**6,
-            },
+            | {"sets": ("wine-quality-red", "yacht"), "splits": 2, "epochs": 2, "epochs_of_many": 1, "batch_size": 30}
+            | {"samples": 20, "rows_at_once": 10**4},
+            "short": _COMMON | {"sets": _ALL[:-1], "epochs": 4000, "epochs_of_many": 400, **_FULL},
+            "paper": _COMMON | {"sets": _ALL, "epochs": 4000, "epochs_of_many": 4000, **_FULL},
         },
         seeds={"smoke": (0,), "short": (0,), "paper": (0,)},
         measure=measure,

@@ -26,14 +26,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "smoke": _COMMON
     | {"steps": 24, "every": 6, "printed": (12, 24), "batch_size": 40, "hidden": (20, 20), "valid_samples": 2},
     "short": _COMMON
-    | {
-        "steps": 9000,
-        "every": 250,
-        "printed": kt.PRINTED_STEPS,
-        "batch_size": 1024,
-        "hidden": (400, 400),
-        "valid_samples": 10,
-    },
+    | {"steps": 9000, "every": 250, "printed": kt.PRINTED_STEPS}
+    | {"batch_size": 1024, "hidden": (400, 400), "valid_samples": 10},
 }
 PRESETS["paper"] = PRESETS["short"]
 SEEDS = {"smoke": (0,), "short": (0, 1, 2), "paper": (0, 1, 2)}

@@ -59,8 +59,7 @@ def measure(run: Run) -> Outcome:
         for rank in RANKS:
             found = [done[f"{model}-{rank}-seed{seed}"] for seed in seeds[model]]
             values[model][rank] = {key: [each[key] for each in found] for key in kt.METRICS}
-            for (key, text), published in zip(kt.METRICS.items(), _PUBLISHED[model][rank]):
-                rows.append(Row(f"{kt.MODELS[model].title}, {rank}", text, published, values[model][rank][key]))
+            rows += Row.by_metric(f"{kt.MODELS[model].title}, {rank}", kt.METRICS, found, _PUBLISHED[model][rank])
     checks = []
     base = fmean(values["mlp"]["mean-field"]["nll"])
     for rank in ("2-tied", "3-tied"):

@@ -68,9 +68,9 @@ def measure(run: Run) -> Outcome:
         raise FloatingPointError(f"no candidate could be trained: {failed}")
     best = min(found, key=lambda name: r1.at(found[name])["nll"])
     rows = [
-        Row(f"{name}, held-out images", text, None, [r1.at(one)[key]])
+        row
         for name, one in found.items()
-        for key, text in r1.METRICS.items()
+        for row in Row.by_metric(f"{name}, held-out images", r1.METRICS, [r1.at(one)])
     ]
     winners = list(own.units(test, {f"test-{_word(best)}-seed{seed}": (best, seed) for seed in run.seeds}).values())
     # Those of the table, which is trained with the same settings.
@@ -78,7 +78,7 @@ def measure(run: Run) -> Outcome:
     done = others.units(r1.scores, r1.pieces(run, ("deterministic", "ensemble"), "cifar10", (0,)))
     plain, ensemble = (done[f"cifar10-{name}-seed0"] for name in ("deterministic", "ensemble"))
     for title, ones in ((f"best: {best}", winners), ("deterministic", [plain]), ("ensemble", [ensemble])):
-        rows += [Row(title, text, None, [r1.at(one)[key] for one in ones]) for key, text in r1.METRICS.items()]
+        rows += Row.by_metric(title, r1.METRICS, [r1.at(one) for one in ones])
     share = [one["parameters"] / plain["parameters"] for one in winners]
     rows.append(Row(f"best: {best}", "parameters over those of the plain network", None, share))
     scores = [r1.at(one) for one in winners]

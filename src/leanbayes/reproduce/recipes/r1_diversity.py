@@ -13,6 +13,11 @@ from leanbayes.reproduce.result import Outcome, Row
 from leanbayes.reproduce.run import Run
 
 _RANK1, _BATCH = "rank-1", "BatchEnsemble"
+_OF_COMPONENTS = {
+    "diversity": "disagreement over error",
+    "disagreement": "disagreement",
+    "accuracy": "accuracy of one component",
+}
 _COLOURS = {_RANK1: "#3b5bdb", _BATCH: "#d9480f"}
 
 
@@ -22,12 +27,7 @@ def measure(run: Run) -> Outcome:
     found = small.measured(run, trainings, shifted=False)
     rows = small.rows(found)
     for name, ones in found.items():
-        for key, text in (
-            ("diversity", "disagreement over error"),
-            ("disagreement", "disagreement"),
-            ("accuracy", "accuracy of one component"),
-        ):
-            rows.append(Row(name, text, None, [one["components"][key] for one in ones]))
+        rows += Row.by_metric(name, _OF_COMPONENTS, [one["components"] for one in ones])
     more = [a["components"]["diversity"] - b["components"]["diversity"] for a, b in zip(found[_RANK1], found[_BATCH])]
     gain = [r1.at(a)["nll"] - r1.at(b)["nll"] for a, b in zip(found[_RANK1], found[_BATCH])]
     checks = [

@@ -68,9 +68,8 @@ def measure(run: Run) -> Outcome:
     found = run.each_seed_of(scores, _PUBLISHED)
     for name, (clean, corrupted) in _PUBLISHED.items():
         for place, values in (("clean", clean), ("corrupted", corrupted)):
-            for (key, text), value in zip(r1.METRICS.items(), values):
-                title = r1.TITLES[name] + ("" if place == "clean" else ", corrupted")
-                rows.append(Row(title, text, value, [one[place][key] for one in found[name]]))
+            title = r1.TITLES[name] + ("" if place == "clean" else ", corrupted")
+            rows += Row.by_metric(title, r1.METRICS, [one[place] for one in found[name]], values)
     for other in ("deterministic", "batchensemble"):
         gain = [a["clean"]["nll"] - b["clean"]["nll"] for a, b in zip(found["normal"], found[other])]
         checks.append(at_most(f"{r1.TITLES['normal']}: NLL less that of {r1.TITLES[other]}", gain, 0.0))

@@ -14,14 +14,22 @@ from leanbayes.reproduce.run import Run
 
 _LAYERS = ("conv1", "conv2", "dense1", "dense2")
 # Accuracy of one sample, mean propagation and 20 samples in the paper.
-_PUBLISHED = {"mnist-dropout": (99.1, 99.4, 99.4), "mnist-all-layers": (98.2, 11.3, 99.3)}
+_PUBLISHED = {
+    "mnist-dropout": (99.1, 99.4, 99.4),
+    "mnist-all-layers": (98.2, 11.3, 99.3),
+    "mnist-zero-mean-dropout": (None, None, 99.2),
+}
 _NAMES = {"mnist-dropout": "dropout", "mnist-all-layers": "variance", "mnist-zero-mean-dropout": "zero-mean"}
 
 
 def measure(run: Run) -> Outcome:
     """Train dropout, layer-wise and zero-mean networks, and evaluate their layers' phases on the test images."""
     found = run.each_seed_of(_one, _NAMES)
-    rows = [row for name in _NAMES for row in _accuracy_rows(name, found[name])]
+    rows = [
+        row
+        for name, values in _PUBLISHED.items()
+        for row in Row.by_metric(_NAMES[name], vn.METRICS, found[name], values)
+    ]
     layerwise, zero = found["mnist-all-layers"], found["mnist-zero-mean-dropout"]
     alphas = {layer: [one["log_alpha"][layer] for one in layerwise] for layer in _LAYERS}
     rows += [
@@ -70,16 +78,6 @@ def _one(run: Run, name: str, seed: int) -> dict[str, Any]:
 
 def _of(ones: list[dict[str, Any]], name: str) -> list[float]:
     return [one[name] for one in ones]
-
-
-def _accuracy_rows(name: str, ones: list[dict[str, Any]]) -> list[Row]:
-    published = _PUBLISHED.get(name, (None, None, 99.2))
-    metrics = {
-        "one": "accuracy of one sample, %",
-        "mean": "accuracy of mean propagation, %",
-        "averaged": "accuracy of 20 samples, %",
-    }
-    return [Row(_NAMES[name], text, value, _of(ones, key)) for (key, text), value in zip(metrics.items(), published)]
 
 
 def _notes(run: Run) -> list[str]:

@@ -44,8 +44,8 @@ _METRICS = {
     "elbo": "ELBO, nats (published: unknown units)",
     "data": "data term, nats (published: unknown units)",
     "kl": "KL, nats (published: unknown units)",
-    "mean": "accuracy of mean propagation, %",
-    "averaged": "accuracy of 20 samples, %",
+    "mean": vn.METRICS["mean"],
+    "averaged": vn.METRICS["averaged"],
 }
 
 
@@ -53,9 +53,7 @@ def measure(run: Run) -> Outcome:
     """Train each parameterisation and take its bound on the training images."""
     found = run.each_seed_of(_one, _PUBLISHED)
     rows = [
-        Row(_title(name), text, published, [one[key] for one in found[name]])
-        for name, values in _PUBLISHED.items()
-        for (key, text), published in zip(_METRICS.items(), values)
+        row for name, values in _PUBLISHED.items() for row in Row.by_metric(_title(name), _METRICS, found[name], values)
     ]
     means = {_title(name): {key: fmean(one[key] for one in ones) for key in _METRICS} for name, ones in found.items()}
     bounds = {name: values["elbo"] for name, values in means.items()}
@@ -64,10 +62,7 @@ def measure(run: Run) -> Outcome:
     found_there = run.units(_one_on_cifar10, {f"{name}-seed{seed}": (name, seed) for name in _ON_CIFAR10})
     scores = dict(zip((title for title, _ in _ON_CIFAR10.values()), found_there.values()))
     for title, published in _ON_CIFAR10.values():
-        rows += [
-            Row(f"CIFAR-10, {title}", text, published if key == "elbo" else None, [scores[title][key]])
-            for key, text in _METRICS.items()
-        ]
+        rows += Row.by_metric(f"CIFAR-10, {title}", _METRICS, [scores[title]], [published])
     checks = [
         in_order("ELBO", bounds),
         in_order("ELBO on CIFAR-10", {title: one["elbo"] for title, one in scores.items()}),
