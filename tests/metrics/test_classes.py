@@ -314,6 +314,7 @@ def test_missing_severities_give_nan():
         (lambda: metrics.MeanCorruptionError({}), "mapping"),
         (lambda: metrics.MeanCorruptionError({"fog": 40.0}), "divide percentages"),
         (lambda: metrics.MeanCorruptionError(REFERENCE, 0), "severities"),
+        (lambda: metrics.MeanCorruptionError(REFERENCE, 1), "at 2 severities, but the metric is over 1"),
         (lambda: metrics.RelativeMeanCorruptionError(REFERENCE, 30), "reference_clean"),
     ],
 )
