@@ -132,6 +132,21 @@ def test_the_students_constant_can_be_asked_for():
     assert difference.item() == pytest.approx(weights * lb.StudentT().limit(), rel=1e-4)
 
 
+def test_a_joint_mixture_leaves_out_what_its_mean_does():
+    torch.manual_seed(1)
+    model = lb.bayesianize(nn.Linear(5, 3), lb.Rank1(components=2, prior=lb.StudentT(), init_std=0.3, random_sign=0.5))
+    totals = {}
+    for constant in (None, False, True):
+        torch.manual_seed(0)
+        totals[constant] = lb.kl(model, "joint", constant=constant)
+    assert totals[None] == totals[False]
+    assert (totals[True] - totals[False]).item() == pytest.approx(8 * lb.StudentT().limit(), rel=1e-4)
+    with torch.no_grad():
+        joint = torch.stack([lb.kl(model, "joint") for _ in range(500)])
+    # Components of opposite signs do not overlap.
+    assert_mean_close(joint, lb.kl(model).item() - math.log(2))
+
+
 def test_the_most_specific_pair_wins():
     class Special(MeanFieldPosterior):
         pass

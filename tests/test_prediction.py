@@ -9,6 +9,7 @@ from torch import distributions as D
 
 import leanbayes as lb
 from leanbayes import Prediction
+from leanbayes._prediction import Statistics
 
 
 def outputs(*shape):
@@ -93,6 +94,23 @@ def test_quantiles_of_a_mixture_of_normals():
             assert reached == pytest.approx(level, abs=1e-5)
     single = Prediction(torch.zeros(1, 1, 1), lb.Gaussian(1.0))
     assert float(single.quantile(0.975)) == pytest.approx(1.959964, abs=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("level", [0.025, 0.3, 0.999])
+def test_levels_of_quantiles_are_not_rounded_with_the_outputs(dtype, level):
+    values = outputs(50, 4, 1).to(dtype)
+    noisy = Prediction(torch.zeros(1, 1, 1, dtype=dtype), lb.Gaussian(1.0)).quantile(level)
+    assert float(noisy) == pytest.approx(stats.norm.ppf(level), abs=1e-5)
+    torch.testing.assert_close(Prediction(values).quantile(level), values.float().quantile(level, dim=0))
+
+
+def test_a_summary_gives_unlikely_labels_their_probability():
+    logits = torch.tensor([[[0.0, -150.0]], [[0.0, -140.0]]])
+    summed = Statistics(lb.Categorical())
+    summed.add(logits)
+    found = Prediction(None, lb.Categorical(), summed).log_prob(torch.tensor([1]))
+    torch.testing.assert_close(found, Prediction(logits, lb.Categorical()).log_prob(torch.tensor([1])))
 
 
 def test_images_have_their_classes_last():

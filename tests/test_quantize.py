@@ -167,6 +167,19 @@ def test_means_gradients_and_points():
     assert x.grad is not None and x.grad.abs().sum() > 0
 
 
+@each_method
+def test_point_estimates_are_plain_networks(method):
+    model = lb.bayesianize(net(), method).eval()
+    quantised = lb.quantize(model)
+    point = lb.point_estimate(quantised, component=1)
+    assert list(point.state_dict()) == list(net().state_dict())
+    assert [type(module) for module in point.modules()] == [type(module) for module in net().modules()]
+    for key, value in lb.point_estimate(model, component=1).state_dict().items():
+        torch.testing.assert_close(point.state_dict()[key], value, rtol=0, atol=value.abs().max().item() / 127)
+    with lb.sampling(mean=True, component=1):
+        torch.testing.assert_close(point(X), quantised(X.clone().requires_grad_()))  # whose inputs are not rounded
+
+
 @pytest.mark.parametrize(
     ("method", "message"),
     [

@@ -193,12 +193,13 @@ class Prediction:
         return torch.logsumexp(scores, 0) - math.log(scores.shape[0])
 
     def _log_prob_of_labels(self, y: Tensor, likelihood: Categorical) -> Tensor:
-        probs = self.probs
+        # In double precision, in which they reach as far down as any that training meets.
+        probs = self._mean("probs")
         likelihood.check(probs.unsqueeze(0), y)
         labels = y.long()
         ignored = labels == likelihood.ignore_index
         found = probs.gather(-1, labels.masked_fill(ignored, 0).unsqueeze(-1)).squeeze(-1)
-        return found.clamp_min(torch.finfo(self.dtype).tiny).log().masked_fill(ignored, 0.0)
+        return found.clamp_min(torch.finfo(found.dtype).tiny).log().masked_fill(ignored, 0.0).to(self.dtype)
 
     def quantile(self, q: float | Sequence[float] | Tensor) -> Tensor:
         """Quantiles of the predictive distribution: ``[*q.shape, B, ...]``.
@@ -206,7 +207,8 @@ class Prediction:
         Of the mixture of normals for Gaussian targets; else of the samples' probabilities or raw outputs.
         """
         outputs = self.outputs
-        levels = torch.as_tensor(q, dtype=outputs.dtype if outputs.is_floating_point() else None, device=outputs.device)
+        # Not in the dtype of the outputs: in bfloat16, 0.999 is 1.
+        levels = torch.as_tensor(q, dtype=torch.float64, device=outputs.device)
         if not bool(((levels >= 0) & (levels <= 1)).all()):
             raise ValueError(f"quantile levels are from 0 to 1, not {q!r}")
         if isinstance(self.likelihood, Gaussian):
@@ -215,7 +217,7 @@ class Prediction:
                 self.dtype
             )
         values = Statistics(self.likelihood)._values(outputs)["first"]
-        flat = torch.quantile(values, levels.double().flatten(), dim=0)
+        flat = torch.quantile(values, levels.flatten(), dim=0)
         return flat.reshape(*levels.shape, *values.shape[1:]).to(self.dtype)
 
     def __repr__(self) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from leanbayes._int8 import Int8Weight
 from leanbayes.convert.conversions import find_conversions, join
-from leanbayes.nn._base import carry_hooks, carry_settings
+from leanbayes.nn._base import carry_hooks, carry_settings, plain_like, skeleton
 from leanbayes.nn.layer import BayesianLayer
 from leanbayes.ops import Conv, Dense, op_for
 from leanbayes.posteriors.patch_methods import ECMP, EMP, Patch
@@ -92,12 +92,23 @@ class QuantizedLayer(nn.Module):
         self.weight = Int8Weight(weight)
         self.bias = bias
         self.training = plain.training
+        # Hidden from nn.Module: its settings are used, its parameters are dead.
+        self._template = (skeleton(plain),)
         carry_hooks(plain, self)
         carry_settings(plain, self)
 
     def forward(self, x: Tensor) -> Tensor:
         """As the plain layer."""
         return self.op(x, self.weight, self.bias)  # pyright: ignore[reportArgumentType]
+
+    def plain_values(self, value: Any) -> dict[str, Tensor]:
+        """The plain layer's parameters by name, the weight as the one that its eight bits stand for."""
+        own = {"weight": self.weight.floating(), "bias": self.bias}
+        return {name: tensor for name, tensor in own.items() if isinstance(tensor, Tensor)}
+
+    def plain_module(self, values: dict[str, Tensor]) -> nn.Module:
+        """A plain layer with the given parameters, for `point_estimate`."""
+        return plain_like(self, self._template[0], values)
 
     def extra_repr(self) -> str:
         """The op."""

@@ -94,6 +94,16 @@ def test_a_converted_checkpoint_goes_back_exactly(family):
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), other.state_dict().values()))
 
 
+@pytest.mark.parametrize("family", ALL)
+def test_a_model_converted_without_memory_takes_a_checkpoint(family):
+    torch.manual_seed(0)
+    model = lb.bayesianize(SmallNet(), ALL[family]).eval()
+    with torch.device("meta"):
+        empty = lb.bayesianize(SmallNet(), ALL[family]).eval()
+    empty.load_state_dict(model.state_dict(), assign=True)
+    assert torch.equal(run(empty, (X,), seed=3), run(model, (X,), seed=3))
+
+
 @pytest.mark.parametrize("network", NETWORKS)
 def test_each_parameter_is_in_the_state_dict_once_but_for_modules_in_two_places(network):
     plain, _ = build(network)

@@ -255,6 +255,18 @@ def test_a_collection_keeps_apart_what_only_looks_alike():
         close(found[name], metric.compute())
 
 
+def test_a_collection_takes_references_in_any_order():
+    one, other = ({name: REFERENCE[name] for name in names} for names in (sorted(REFERENCE), sorted(REFERENCE)[::-1]))
+    together = MetricCollection({str(k): metrics.MeanCorruptionError(r, 2) for k, r in enumerate((one, other))})
+    probs = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
+    together.update(probs, torch.tensor([0, 1]))  # without corruption
+    for name, labels in zip(sorted(REFERENCE), ([0, 0], [1, 0], [1, 1])):
+        for severity in (1, 2):
+            together.update(probs, torch.tensor(labels), corruption=name, severity=severity)
+    found = together.compute()
+    assert found["0"].isfinite() and found["0"] == found["1"]
+
+
 def test_a_collection_shares_bins():
     together = MetricCollection([metrics.ECE(), metrics.MCE(), metrics.Reliability()])
     for batch in class_cases()[0].batches:
@@ -302,6 +314,7 @@ def test_missing_severities_give_nan():
         (lambda: metrics.MeanCorruptionError({}), "mapping"),
         (lambda: metrics.MeanCorruptionError({"fog": 40.0}), "divide percentages"),
         (lambda: metrics.MeanCorruptionError(REFERENCE, 0), "severities"),
+        (lambda: metrics.MeanCorruptionError(REFERENCE, 1), "at 2 severities, but the metric is over 1"),
         (lambda: metrics.RelativeMeanCorruptionError(REFERENCE, 30), "reference_clean"),
     ],
 )

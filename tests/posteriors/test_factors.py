@@ -60,6 +60,14 @@ def test_cauchy_draws_are_bounded_in_scales():
     assert draws.isfinite().all() and draws.abs().max() <= 1e-2 * CAUCHY_LIMIT * 1.0001
 
 
+def test_a_half_cauchy_draw_of_zero_noise_has_a_finite_divergence_from_every_prior(monkeypatch):
+    monkeypatch.setattr(HalfCauchyPosterior, "draw_noise", staticmethod(lambda shape, like, spec: torch.zeros(shape)))
+    posterior = HalfCauchyPosterior(torch.full((2, 3), 0.8), 0.3)
+    divergence = kl_divergence(posterior, lb.LogNormal(0.0, 1.0))
+    divergence.backward()
+    assert divergence.isfinite() and posterior.loc.grad.isfinite().all()
+
+
 DRAWS = [20_000, pytest.param(1_000_000, marks=pytest.mark.slow)]
 
 

@@ -73,6 +73,15 @@ def test_student_density_of_hardly_any_degrees_of_freedom_does_not_overflow():
     torch.testing.assert_close(log_prob[:2] - log_prob[1:], value[1:].log() - value[:2].log())
 
 
+@pytest.mark.parametrize("df", [1e-11, 0.5, 3.0])
+def test_student_density_has_its_gradient_at_zero_too(df):
+    value = torch.tensor([0.0, 1e-20], requires_grad=True)
+    log_prob = lb.StudentT(df).log_prob(value)
+    torch.testing.assert_close(log_prob.double(), torch.tensor(stats.t(df).logpdf([0.0, 0.0])))
+    (gradient,) = torch.autograd.grad(log_prob.sum(), value)
+    torch.testing.assert_close(gradient[0], torch.zeros(()))
+
+
 @pytest.mark.parametrize("prior", [lb.LogUniform(), lb.ARD()], ids=str)
 def test_improper_priors_have_no_density(prior):
     with pytest.raises(NotImplementedError, match="no normalised density"):

@@ -121,10 +121,11 @@ def _replace(
             values[id(parameter)] = _as_parameter(parameter, component, spec)
         return values[id(parameter)]
 
-    holders = [module for module in root.modules() if not isinstance(module, ConvertedLayer)]
+    holders = [module for module in root.modules() if not hasattr(module, "plain_module")]
     # What is inside a converted layer goes with it.
     places = [root, *(child for module in holders for child in module.children())]
-    layers = {id(module): module for module in places if isinstance(module, ConvertedLayer)}
+    # Converted and quantised layers.
+    layers: dict[int, Any] = {id(module): module for module in places if hasattr(module, "plain_module")}
     return Replacement(
         root, {key: layer.plain_module(layer.plain_values(value)) for key, layer in layers.items()}
     ).apply()

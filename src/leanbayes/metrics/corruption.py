@@ -41,7 +41,8 @@ class MeanCorruptionError(BaseMetric):
 
     def __init__(self, reference: Reference, severities: int = 5, **kwargs: Any) -> None:
         positive_int(severities, "severities")
-        errors = reference_errors(reference)
+        # In one order: a MetricCollection lets metrics share states that agree after one batch.
+        errors = dict(sorted(reference_errors(reference, severities).items()))
         super().__init__(**kwargs)
         self.corruptions = tuple(errors)
         self.reference = tuple(errors.values())

@@ -113,12 +113,7 @@ class ConvertedLayer(Converted):
 
     def plain_module(self, values: dict[str, Tensor]) -> nn.Module:
         """A plain module with the given parameters, otherwise like the template."""
-        module = skeleton(self.template)
-        for name, value in values.items():
-            set_parameter(module, name, value)
-        module.train(self.training)
-        carry_hooks(self, module)
-        return module
+        return plain_like(self, self.template, values)
 
     def draws_mean(self, spec: Sampling) -> bool:
         """Whether the sampling state asks for means here."""
@@ -247,6 +242,16 @@ def skeleton(module: nn.Module) -> nn.Module:
     }
     memo |= {id(hooks): type(hooks)() for m in module.modules() for hooks in (getattr(m, name) for name in _HOOKS)}
     return copy.deepcopy(module, memo)
+
+
+def plain_like(layer: nn.Module, template: nn.Module, values: dict[str, Tensor]) -> nn.Module:
+    """A copy of a template with the given parameters, in the mode and with the hooks of the layer it stands for."""
+    module = skeleton(template)
+    for name, value in values.items():
+        set_parameter(module, name, value)
+    module.train(layer.training)
+    carry_hooks(layer, module)
+    return module
 
 
 def set_parameter(module: nn.Module, name: str, value: Tensor) -> None:

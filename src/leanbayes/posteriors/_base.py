@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -240,8 +241,9 @@ def inverse_softplus(value: Tensor) -> Tensor:
 
 def initial_raw(loc: Tensor, scale: float) -> nn.Parameter:
     """A parameter of the shape of `loc` whose softplus is `scale`."""
-    raw = inverse_softplus(torch.tensor(scale, dtype=torch.float64))
-    return nn.Parameter(torch.full_like(loc.detach(), float(raw)))
+    # Not by a tensor: under torch.device("meta") it would have no value.
+    raw = scale + math.log(-math.expm1(-scale))
+    return nn.Parameter(torch.full_like(loc.detach(), raw))
 
 
 class Elementwise(Posterior):

@@ -28,7 +28,7 @@ class JointTerm(NamedTuple):
     Attributes:
         group: Whose index the mixture has.
         log_q: Log densities ``[K, K]`` of a draw from component k (first axis) under component j.
-        log_p: Log densities ``[K]`` of these draws under the prior.
+        log_p: Log densities ``[K]`` of these draws under the prior, and what the prior leaves out.
     """
 
     group: nn.Module

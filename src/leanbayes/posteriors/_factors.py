@@ -107,7 +107,8 @@ class HalfCauchyPosterior(Elementwise):
 
     def transform(self, value: Tensor) -> Tensor:
         """See `Elementwise`."""
-        return value.abs()
+        # One draw in ten million is 0, of which a prior of logarithms says that it is infinitely far.
+        return value.abs().clamp_min(torch.finfo(value.dtype).tiny)
 
     def mean(self, component: int | None = None) -> Tensor:
         """See `Posterior`."""

@@ -178,7 +178,7 @@ class Rank1Posterior(Posterior):
         """See `Posterior`: the mean or sum of the components' divergences, or what a joint mixture needs."""
         random = [(q, p) for q, p in self.pairs() if p is not None]  # points count 0
         if mixture == "joint":
-            return [self._joint_term(q, p) for q, p in random]
+            return [self._joint_term(q, p if constant is None else p.with_constant(constant)) for q, p in random]
         share = 1 if mixture == "sum" else 1 / self.components
         return [Divergence(q, p, constant, share, stacked_axes=1) for q, p in random]
 
@@ -187,10 +187,11 @@ class Rank1Posterior(Posterior):
         return (self.output, self.output_prior), (self.input, self.input_prior)
 
     def _joint_term(self, q: Any, p: Prior) -> JointTerm:
-        """One draw from each component, under each component and under the prior."""
+        """One draw from each component, under each component and under the prior less what it leaves out."""
         index = torch.arange(self.components, device=self.weight.device)
         z = q.rsample_rows(index, current_sampling().source(self.components))  # [K, d], row k from component k
-        return JointTerm(self.group, q.log_prob(z.unsqueeze(1)).sum(-1), p.log_prob(z).sum(-1))
+        log_p = (p.log_prob(z) + p.left_out()).sum(-1)
+        return JointTerm(self.group, q.log_prob(z.unsqueeze(1)).sum(-1), log_p)
 
 
 def _factors_alike(parts: list[Rank1Posterior]) -> list[tuple[list[Any], list[int]]]:

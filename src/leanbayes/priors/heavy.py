@@ -97,7 +97,9 @@ class StudentT(Prior):
         """See `Prior`; (1 + df)/2 * log(1 + x^2/df) is taken apart, so that a tiny df does not overflow."""
         df = self.df
         normaliser = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - 0.5 * math.log(df * math.pi)
-        log_ratio = torch.logaddexp(torch.zeros_like(value), 2 * value.abs().log() - math.log(df))
+        # At 0, the logarithm would have no gradient; one draw in ten million is 0.
+        size = value.abs().clamp_min(torch.finfo(value.dtype).tiny)
+        log_ratio = torch.logaddexp(torch.zeros_like(value), 2 * size.log() - math.log(df))
         return normaliser - 0.5 * (df + 1) * log_ratio
 
     def with_constant(self, constant: bool) -> Prior:

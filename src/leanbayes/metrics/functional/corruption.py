@@ -113,11 +113,17 @@ def intensity_table(values: Mapping[str, Sequence[float]] | Tensor, *, correctio
     return IntensityTable(table.mean(0).float(), table.std(0, correction=correction).float())
 
 
-def reference_errors(reference: Mapping[str, Sequence[float] | float]) -> dict[str, float]:
-    """The reference's mean error over severities for each corruption type, checked."""
+def reference_errors(reference: Mapping[str, Sequence[float] | float], severities: int) -> dict[str, float]:
+    """The reference's mean error over so many severities for each corruption type, checked."""
     if not isinstance(reference, Mapping) or not reference:
         raise ValueError("reference errors are a mapping from corruption type to one error, or one per severity")
-    return dict(zip(reference, _over_severities(_checked(_table(reference))).tolist()))
+    table = _checked(_table(reference))
+    if table.dim() == 2 and table.shape[1] != severities:
+        raise ValueError(
+            f"the reference has errors at {table.shape[1]} severities, but the metric is over {severities}; pass "
+            f"severities={table.shape[1]}, or the reference's errors at those {severities}"
+        )
+    return dict(zip(reference, _over_severities(table).tolist()))
 
 
 def check_clean(value: float, name: str) -> None:
