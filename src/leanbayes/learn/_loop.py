@@ -138,11 +138,16 @@ class Loop:
         self._count = self.history.best["step"]
 
     def _steps(self, rows: Rows) -> int:
-        return -(-len(rows.x) // self.batch_size)
+        return -(-self._used(rows) // self.batch_size)
+
+    def _used(self, rows: Rows) -> int:
+        """Examples of an epoch: a last batch of a single one is left out, on which a batch norm cannot train."""
+        count = len(rows.x)
+        return count - 1 if count % self.batch_size == 1 and count > self.batch_size > 1 else count
 
     def _batches(self, rows: Rows, most: int | None) -> Iterator[Rows]:
         order = torch.randperm(len(rows.x), generator=self.order).to(rows.x.device)
-        for index in order.split(self.batch_size)[:most]:
+        for index in order[: self._used(rows)].split(self.batch_size)[:most]:
             yield rows.take(index)
 
 
