@@ -196,6 +196,9 @@ def test_what_a_converted_model_cannot_do_is_refused(tmp_path):
         setattr(args, name, value)
         with pytest.raises(ValueError, match=message):
             BayesTrainer(make(), args, train_dataset=tiny.labelled())
+    with pytest.raises(ValueError, match="BayesTrainer holds no rows out"):
+        likelihood = lb.Gaussian("learned", held_out=True)
+        BayesTrainer(make(), arguments(tmp_path), train_dataset=tiny.labelled(), likelihood=likelihood)
 
 
 def test_mixed_precision_keeps_parameters_and_divergence_in_single(tmp_path):

@@ -23,6 +23,7 @@ from leanbayes.huggingface.scores import Scores, is_labelled
 from leanbayes.nn._base import Converted
 from leanbayes.objectives.elbo import ELBO, Terms
 from leanbayes.objectives.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from leanbayes.training.parts import check_not_held_out
 
 # The objective's state but for the model's: the step count of the KL schedule, and a learned noise.
 _STATE = "elbo.safetensors"
@@ -92,6 +93,7 @@ class ELBOTraining:
                 "it out"
             )
         self.likelihood = self._default_likelihood() if likelihood is None else likelihood
+        check_not_held_out("BayesTrainer", self.likelihood)
         self.likelihood.to(self._trainer.args.device)
         self.dataset_size = dataset_size
         self.eval_samples = eval_samples

@@ -97,6 +97,12 @@ def check_held_out(likelihood: Likelihood, valid: Source | None, config: TrainCo
         )
 
 
+def check_not_held_out(owner: str, likelihood: Likelihood) -> None:
+    """Raise where a trainer that fits nothing to held-out rows is given a likelihood that waits for it."""
+    if likelihood.fits_held_out:
+        raise ValueError(f"{owner} holds no rows out, to which held_out=True fits the noise; leave it out, or use fit")
+
+
 def check_targets(likelihood: Likelihood, sources: Iterable[Source | None], output_shape: torch.Size) -> None:
     """Look at all targets once, now that the outputs' shape is known; a GPU checks no later batch."""
     for source in sources:
