@@ -208,7 +208,8 @@ class ELBOTraining:
         trainer: Any = super()
         if "loss" in logs and self._sums:
             sums = torch.stack(self._sums)
-            nll, count = sums[:, :2].sum(0).tolist()
+            # All processes log, and the Trainer's own loss is that of all.
+            nll, count = self._trainer.accelerator.reduce(sums[:, :2].sum(0), "sum").tolist()
             kl, weight = sums[-1, 2:].tolist()
             logs |= {"nll": nll / count if count else math.nan, "kl": kl, "kl_weight": weight}
             self._sums.clear()
