@@ -187,6 +187,12 @@ def test_a_single_example_left_over_is_no_batch_for_a_batch_norm(rows, stops):
     assert regressor.n_iter_ == 2 and np.isfinite(regressor.predict(X)).all()
 
 
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_training_that_diverges_is_one_clear_error(stops, blobs):
+    with pytest.raises(FloatingPointError, match="training has diverged, with a loss of .*; lower lr"):
+        BayesRegressor(lb.MeanField(), **QUICK | {"lr": 1e30}, early_stopping=stops).fit(*blobs)
+
+
 def test_falling_rate():
     assert [Falling(2, 4)(step) for step in range(4)] == [1, 1, 1, 0.5]
 
