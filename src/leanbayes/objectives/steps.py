@@ -14,8 +14,8 @@ class StepCounter:
     """Calls ``module.after_step()`` after every step of the optimiser that steps the module's parameters.
 
     Which optimiser that is shows when one steps. Until then all optimisers of the process are looked at, each once;
-    from then on a hook on that one is all that is left. Where it has not stepped between two passes, another one may
-    have taken its place, and the next step is looked at again. Of several that step after each pass, the first counts.
+    from then on a hook on that one is all that is left. Where it has not stepped after as many passes as ever, another
+    one may have taken its place, and the next step is looked at again. Of several that step in turn, the first counts.
 
     Args:
         module: Whose parameters they are.
@@ -27,15 +27,15 @@ class StepCounter:
         self.others: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
         self.hooked: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self.driver: weakref.ref[Optimizer] | None = None
-        # Whether there was a pass since the last step.
-        self.passed = False
+        # Passes since the last step, and the most that the optimiser has accumulated.
+        self.passes, self.most = 0, 1
         _search(self)
 
     def before_pass(self) -> None:
         """Told of each pass in training."""
-        if self.passed:
+        if self.passes >= self.most:
             _search(self)
-        self.passed = True
+        self.passes += 1
 
     def look_at(self, optimiser: Optimizer) -> bool:
         """Take an optimiser that has just stepped for ours if it holds one of the parameters, and say whether."""
@@ -51,11 +51,12 @@ class StepCounter:
             self.hooked.add(optimiser)
             optimiser.register_step_post_hook(_AfterStep(self))
         self.driver = weakref.ref(optimiser, _SearchAgain(self))
+        self.most = 1
         return True
 
     def after_step(self) -> None:
         """Pass it on."""
-        self.passed = False
+        self.passes = 0
         _stop_searching(self)
         module: Any = self.module()
         if module is not None:
@@ -75,6 +76,7 @@ class _AfterStep(_OfCounter):
     def __call__(self, optimiser: Optimizer, args: Any, kwargs: Any) -> None:
         counter = self.counter()
         if counter is not None and counter.driver is not None and counter.driver() is optimiser:
+            counter.most = max(counter.most, counter.passes)
             counter.after_step()
 
 
