@@ -196,6 +196,9 @@ def test_what_a_converted_model_cannot_do_is_refused(tmp_path):
         setattr(args, name, value)
         with pytest.raises(ValueError, match=message):
             BayesTrainer(make(), args, train_dataset=tiny.labelled())
+    with pytest.raises(ValueError, match="BayesTrainer holds no rows out"):
+        likelihood = lb.Gaussian("learned", held_out=True)
+        BayesTrainer(make(), arguments(tmp_path), train_dataset=tiny.labelled(), likelihood=likelihood)
 
 
 def test_mixed_precision_keeps_parameters_and_divergence_in_single(tmp_path):
@@ -318,6 +321,19 @@ def test_learned_noise_is_trained_saved_and_resumed(tmp_path):
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
     assert torch.equal(resumed.likelihood.log_precision, likelihood.log_precision)
     assert {"eval_nll", "eval_rmse"} <= whole.evaluate().keys()
+
+
+def test_the_best_model_has_its_noise(tmp_path):
+    torch.manual_seed(0)
+    model = lb.bayesianize(tiny.classifier(problem_type="regression"), METHODS["mean-field"])
+    data = [{"input_ids": row["input_ids"], "labels": torch.randn(3)} for row in tiny.labelled()]
+    every_step = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "nll", "greater_is_better": False}
+    args = arguments(tmp_path, max_steps=4, learning_rate=1.0, **every_step, **best)
+    trainer = BayesTrainer(model, args, train_dataset=data, eval_dataset=data, eval_samples=3)
+    trainer.train()
+    assert not trainer.state.best_model_checkpoint.endswith("checkpoint-4")
+    assert trainer.evaluate()["eval_nll"] == pytest.approx(trainer.state.best_metric)
 
 
 def test_several_labels_of_an_example(tmp_path):

@@ -39,7 +39,8 @@ def train(folder, batch, accumulate):
         trainer.train()
         scores = trainer.evaluate()
     found = {name: scores[f"eval_{name}"] for name in ("nll", "ece", "accuracy")}
-    return {"state": model.state_dict(), "size": trainer.elbo.dataset_size, "scores": found}
+    logs = [{name: log[name] for name in ("loss", "nll", "kl")} for log in trainer.state.log_history if "nll" in log]
+    return {"state": model.state_dict(), "size": trainer.elbo.dataset_size, "scores": found, "logs": logs}
 
 
 def run(rank, port, folder, accumulate):
@@ -61,6 +62,9 @@ def test_two_processes_take_the_steps_of_one(accumulate, tmp_path):
     for found in ranks:
         assert found["size"] == alone["size"] == 16
         assert found["scores"] == pytest.approx(alone["scores"], rel=1e-5)
+        assert len(found["logs"]) == len(alone["logs"]) == 2
+        for ours, wanted in zip(found["logs"], alone["logs"]):
+            assert ours == pytest.approx(wanted, rel=1e-4)
         for name, wanted in alone["state"].items():
             torch.testing.assert_close(found["state"][name], wanted, rtol=1e-4, atol=1e-6)
     from safetensors.torch import load_file

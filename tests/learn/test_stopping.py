@@ -8,6 +8,7 @@ pytest.importorskip("sklearn")
 
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
+from torch import nn
 
 import leanbayes as lb
 from leanbayes.learn import BayesClassifier, BayesRegressor
@@ -131,6 +132,65 @@ def test_refit_trains_on_all_rows_and_keeps_the_noise(blobs):
     assert again.best_epoch_ == first.best_epoch_
     assert float(again.likelihood_.log_factor) == float(first.likelihood_.log_factor)
     assert abs(again.predict(X) - first.predict(X)).max() > 1e-4
+
+
+def test_refit_begins_with_the_learned_noise_of_the_start():
+    X, y = noisy_line(60)
+    begun, made = [], lb.learn._base.Loop.run_steps
+
+    def run_steps(self, rows, count, rate):
+        begun.append(self.elbo.likelihood.log_precision.item())
+        made(self, rows, count, rate)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lb.learn._base.Loop, "run_steps", run_steps)
+        regressor = BayesRegressor("plain", **QUICK, refit=True, noise="constant").fit(X, y)
+    assert begun == [0.0] and regressor.likelihood_.log_precision.item() != 0.0
+
+
+def test_a_warm_start_goes_on_with_the_learned_noise():
+    X, y = noisy_line(60)
+    settings = QUICK | {"epochs": 100, "noise": "constant", "early_stopping": False, "warm_start": True}
+    regressor = BayesRegressor("plain", **settings).fit(X, y)
+    before, last = regressor.likelihood_.log_precision.item(), regressor.loss_curve_[-1]
+    assert before > 1
+    regressor.set_params(epochs=1, lr=1e-6).fit(X, y)
+    assert regressor.likelihood_.log_precision.item() == pytest.approx(before, abs=1e-3)
+    assert regressor.loss_curve_[0] == pytest.approx(last, abs=0.02)
+
+
+def test_a_warm_start_holds_out_the_same_examples():
+    X, y = noisy_line(60)
+    seen = []
+
+    class Spy(BayesRegressor):
+        def _rows(self, X, y, weights):
+            seen.append({row.tobytes() for row in X})
+            return super()._rows(X, y, weights)
+
+    regressor = Spy("plain", **QUICK | {"epochs": 1, "random_state": None}, warm_start=True)
+    regressor.fit(X, y).fit(X, y)
+    sets = sorted(seen, key=len)
+    assert [len(rows) for rows in sets] == [12, 12, 48, 48]
+    assert sets[0] == sets[1] and sets[2] == sets[3]
+
+
+@pytest.mark.parametrize(("rows", "stops"), [(33, False), (41, True)])
+def test_a_single_example_left_over_is_no_batch_for_a_batch_norm(rows, stops):
+    X, y = noisy_line(rows)
+
+    def module(features, outputs):
+        return nn.Sequential(nn.Linear(features, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, outputs))
+
+    settings = QUICK | {"epochs": 2, "batch_size": 32 if rows == 33 else 16, "early_stopping": stops}
+    regressor = BayesRegressor("mean-field", module=module, **settings).fit(X, y)
+    assert regressor.n_iter_ == 2 and np.isfinite(regressor.predict(X)).all()
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_training_that_diverges_is_one_clear_error(stops, blobs):
+    with pytest.raises(FloatingPointError, match="training has diverged, with a loss of .*; lower lr"):
+        BayesRegressor(lb.MeanField(), **QUICK | {"lr": 1e30}, early_stopping=stops).fit(*blobs)
 
 
 def test_falling_rate():

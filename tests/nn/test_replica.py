@@ -9,7 +9,7 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes._modes import eval_mode
-from leanbayes.nn._replica import call_with, is_compiled, original, replica
+from leanbayes.nn._replica import call_leaf, call_with, is_compiled, original, replica
 from tests.networks import NETWORKS, build
 
 
@@ -32,6 +32,13 @@ def test_other_values_do_not_show_in_the_module(name):
     with torch.no_grad():
         torch.testing.assert_close(call_with(plain, values, inputs, {}), other(*inputs))
     assert all(torch.equal(value, before[key]) for key, value in plain.state_dict().items())
+
+
+def test_a_leaf_runs_with_the_values_it_is_given():
+    norm, x = nn.LayerNorm(3), torch.randn(2, 3)
+    norm.__dict__["weight"] = norm._parameters["weight"].detach()  # as FSDP does while its forward runs
+    given = {"weight": torch.tensor([1.0, 2.0, 3.0]), "bias": torch.ones(3)}
+    torch.testing.assert_close(call_leaf(norm, given, x), nn.functional.layer_norm(x, (3,), **given))
 
 
 class Holder(nn.Module):

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import leanbayes as lb
+from leanbayes.objectives import steps
 
 
 def small_net():
@@ -286,6 +287,28 @@ def test_two_optimisers_of_one_model_count_once():
         elbo(x, y).loss.backward()
         first.step(), second.step(), foreign.step()
     assert int(elbo.step) == 3
+
+
+def test_an_optimiser_that_takes_over_is_counted_although_the_first_is_still_there():
+    elbo, (x, y) = lb.ELBO(lb.bayesianize(small_net(), lb.MeanField()), 24, kl_weight=lb.LinearAnneal(100)), data()
+    adam, sgd = torch.optim.Adam(elbo.parameters(), lr=0.01), torch.optim.SGD(elbo.parameters(), lr=0.01)
+
+    def train(optimiser, count, passes=1):
+        before = int(elbo.step)
+        for _ in range(count):
+            for _ in range(passes):
+                elbo(x, y).loss.backward()
+            optimiser.step()
+        return int(elbo.step) - before
+
+    assert train(adam, 3) == 3
+    # Its first step passes for another accumulated pass of the optimiser known until then.
+    assert train(sgd, 5) == 4
+    assert train(sgd, 5, passes=3) == 5
+    # A recurring number of accumulated passes is no reason to look at all optimisers again.
+    elbo(x, y), elbo(x, y)
+    assert not any(searching() is elbo._counter for searching in steps._SEARCHING)
+    assert train(adam, 6) == 5
 
 
 def test_the_step_count_is_saved_and_restored():

@@ -71,6 +71,13 @@ def test_a_model_without_two_halves_is_refused():
         fit(net, (torch.randn(8, 4), torch.randint(3, (8,))), CONFIG, callbacks=[Alternate()])
 
 
+def test_several_processes_are_refused(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    with pytest.raises(ValueError, match="Alternate trains in one process"):
+        Alternate().begin(problem()[0], 0)
+
+
 @pytest.mark.parametrize("options", [{"patches": 0}, {"shared": 1.5}, {"first": "both"}])
 def test_other_settings_are_refused(options):
     with pytest.raises(ValueError, match="Alternate"):

@@ -177,3 +177,13 @@ def test_bad_combinations_are_named():
         fit(network(), data(), config(refit=True))
     with pytest.raises(ValueError, match="patience"):
         TrainConfig(patience="soon")
+
+
+def test_what_cannot_be_refitted_is_said_before_anything_is_trained():
+    def never(event):
+        raise AssertionError("it has trained")
+
+    loader = DataLoader(TensorDataset(*data(24)), batch_size=8)
+    for parts, monitor in (({"train": data(), "valid": loader}, "valid_nll"), (data(), "loss")):
+        with pytest.raises(ValueError, match="refit=True trains on the rows for training and validation together"):
+            fit(network(), parts, config(refit=True, monitor=monitor), callbacks=[never])

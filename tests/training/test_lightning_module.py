@@ -46,6 +46,28 @@ def test_trains(lightning, tmp_path):
     assert module(x).shape == (96, 2)
 
 
+def test_validation_counts_each_example_by_its_weight(lightning):
+    from leanbayes.training import LitELBO
+
+    (x, y), weight = data(), torch.rand(96, generator=torch.Generator().manual_seed(0)) ** 3
+    weight[:40] = torch.tensor([10.0, 0.0] * 4 + [0.0] * 32)  # one batch counts for nothing
+    model = network(lb.BatchEnsemble())
+    loader = DataLoader(TensorDataset(x, y, weight), batch_size=8)
+    trainer = lightning.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_checkpointing=False)
+    (found,) = trainer.validate(LitELBO(model, 96), loader, verbose=False)
+    prediction = lb.predict(model, x, 4)
+    nll, right = -prediction.log_prob(y), prediction.label == y
+    assert found["valid_nll"] == pytest.approx(float((nll * weight).sum() / weight.sum()), rel=1e-5)
+    assert found["valid_accuracy"] == pytest.approx(float((right * weight).sum() / weight.sum()), rel=1e-5)
+
+
+def test_a_noise_that_nothing_would_fit_is_refused(lightning):
+    from leanbayes.training import LitELBO
+
+    with pytest.raises(ValueError, match="LitELBO holds no rows out"):
+        LitELBO(network(), 96, likelihood=lb.Gaussian("learned", held_out=True))
+
+
 def test_can_be_pickled(lightning):
     from leanbayes.training import LitELBO
 

@@ -249,6 +249,20 @@ def test_ranks_have_as_many_examples_whatever_the_number():
         assert set(sum(parts, [])) <= {0, 2, 4, 6, 8}
 
 
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_ranks_evaluate_each_example_once(world, weighted):
+    weights = torch.arange(1.0, 11.0)
+    tensors = (torch.zeros(10, 1), torch.arange(10), *([weights] if weighted else []))
+    found = []
+    for rank in range(world):
+        part = DataLoader(TensorDataset(*tensors), batch_size=2)
+        for batch in source(part, rank, world, training=False).begin(0):
+            given = torch.ones(batch.rows) if batch.weights is None else batch.weights
+            found += [(y, w) for y, w in zip(batch.y.tolist(), given.tolist()) if w > 0]
+    assert sorted(found) == [(y, float(weights[y]) if weighted else 1.0) for y in range(10)]
+
+
 def test_ranks_draw_the_same_from_a_sampler_that_repeats():
     def drawn(rank, world):
         sampler = RandomSampler(range(10), replacement=True, num_samples=100)

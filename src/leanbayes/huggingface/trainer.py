@@ -23,6 +23,7 @@ from leanbayes.huggingface.scores import Scores, is_labelled
 from leanbayes.nn._base import Converted
 from leanbayes.objectives.elbo import ELBO, Terms
 from leanbayes.objectives.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from leanbayes.training.parts import check_not_held_out
 
 # The objective's state but for the model's: the step count of the KL schedule, and a learned noise.
 _STATE = "elbo.safetensors"
@@ -92,6 +93,7 @@ class ELBOTraining:
                 "it out"
             )
         self.likelihood = self._default_likelihood() if likelihood is None else likelihood
+        check_not_held_out("BayesTrainer", self.likelihood)
         self.likelihood.to(self._trainer.args.device)
         self.dataset_size = dataset_size
         self.eval_samples = eval_samples
@@ -206,7 +208,8 @@ class ELBOTraining:
         trainer: Any = super()
         if "loss" in logs and self._sums:
             sums = torch.stack(self._sums)
-            nll, count = sums[:, :2].sum(0).tolist()
+            # All processes log, and the Trainer's own loss is that of all.
+            nll, count = self._trainer.accelerator.reduce(sums[:, :2].sum(0), "sum").tolist()
             kl, weight = sums[-1, 2:].tolist()
             logs |= {"nll": nll / count if count else math.nan, "kl": kl, "kl_weight": weight}
             self._sums.clear()
@@ -255,23 +258,31 @@ class ELBOTraining:
             save_file({name: value.cpu().contiguous() for name, value in state.items()}, os.path.join(folder, _STATE))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        from safetensors.torch import load_file
-
         trainer: Any = super()
         if not self._load_converted(resume_from_checkpoint, model):
             trainer._load_from_checkpoint(resume_from_checkpoint, model)
-        path = os.path.join(resume_from_checkpoint, _STATE)
-        if not os.path.isfile(path):
-            raise ValueError(
-                f"{resume_from_checkpoint} has no {_STATE}; a BayesTrainer resumes from its own checkpoints"
-            )
         assert self.elbo is not None
-        self.elbo.load_state_dict(load_file(path), strict=False)  # the model's own state is in another file
+        state = self._read_state(resume_from_checkpoint)
+        self.elbo.load_state_dict(state, strict=False)  # the model's own state is in another file
 
     def _load_best_model(self) -> None:
         trainer: Any = super()
-        if not self._load_converted(self._trainer.state.best_model_checkpoint):
+        best = self._trainer.state.best_model_checkpoint
+        if not self._load_converted(best):
             trainer._load_best_model()
+        # Its noise as well; the steps of the objective are those that were taken.
+        prefix, state = "likelihood.", self._read_state(best)
+        noise = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+        self.likelihood.load_state_dict(noise)
+
+    def _read_state(self, folder: str) -> dict[str, Tensor]:
+        """The objective's state in a checkpoint, but for the model's."""
+        from safetensors.torch import load_file
+
+        path = os.path.join(folder, _STATE)
+        if not os.path.isfile(path):
+            raise ValueError(f"{folder} has no {_STATE}; a BayesTrainer resumes from its own checkpoints")
+        return load_file(path)
 
     def _load_converted(self, folder: str, model: Any = None) -> bool:
         """Read the weights of a converted model from a folder that has them, and say whether it has."""

@@ -153,13 +153,17 @@ class BayesEstimator(BaseEstimator):
         goes_on = self._goes_on()
         if not goes_on:
             self._built_with = self._network_settings()
+            # Later fits on the same examples hold out the same, which no fit has trained on.
+            self._division_seed = seed
             self.input_scaler_ = StandardScaler().fit(X, sample_weight=weights)
             self._varies = X.min(0) < X.max(0)
         share = _plain(self.validation_fraction) if self.early_stopping else 0
-        kept, held = divide(len(X), share, seed, y if y.dtype == np.int64 else None)
+        kept, held = divide(len(X), share, self._division_seed, y if y.dtype == np.int64 else None)
         with SeededRandom(seed):
             model, kl_weight = self._start(X, outputs, goes_on)
             model, likelihood = model.to(device), make_likelihood(len(held) > 0).to(device)
+        if goes_on:
+            likelihood.load_state_dict(self.likelihood_.state_dict(), strict=False)
         batch_size = batch_size_for(len(kept)) if self.batch_size == "auto" else int(self.batch_size)
         epochs = epochs_for(len(kept), batch_size) if self.epochs == "auto" else int(self.epochs)
         # Sources of its own: estimators may be trained in several threads at once.
@@ -175,7 +179,7 @@ class BayesEstimator(BaseEstimator):
             loop = Loop(elbo, step, optimizer, batch_size, order, seed, lambda record: self._report(record, epochs))
             return loop, self._rows(X[index], y[index], weights[index] / mean_weight)
 
-        start = {name: value.clone() for name, value in model.state_dict().items()} if self.refit else {}
+        start = copy.deepcopy((model.state_dict(), dict(likelihood.named_parameters())))
         held_rows = self._rows(X[held], y[held], weights[held]) if len(held) else None
         self.likelihood_ = likelihood
         with sampling(generator=noise):
@@ -186,7 +190,9 @@ class BayesEstimator(BaseEstimator):
                 loop.run_until_worse(rows, held_rows, epochs, _plain(self.patience))
         self._finish(model, X, held_rows)
         if self.refit and held_rows is not None:
-            model.float().load_state_dict(start)
+            weights_then, noise_then = start
+            model.float().load_state_dict(weights_then)
+            likelihood.load_state_dict(noise_then, strict=False)  # what is fitted to held-out rows stays
             with sampling(generator=noise):
                 again, rows = make_loop(np.arange(len(X)))
                 again.run_steps(rows, loop.history.best["step"], loop.rate)

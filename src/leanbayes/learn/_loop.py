@@ -76,6 +76,7 @@ class Loop:
         self.rate = LearningRate("cosine", steps=epochs * self._steps(rows))
         for _ in range(epochs):
             self._epoch(rows)
+        _check_finite(self.history.last["loss"])
 
     def run_until_worse(self, rows: Rows, held: Rows, epochs: int, patience: int | str) -> None:
         """Train until held-out rows are explained no better, and end with the weights that explained them best.
@@ -95,12 +96,14 @@ class Loop:
         for _ in range(fall):
             self._epoch(rows, held)
         self._go_to_best()
+        _check_finite(self.history.best["valid_nll"])
 
     def run_steps(self, rows: Rows, steps: int, rate: Callable[[int], float]) -> None:
         """Train for a number of steps, with the learning rates of an earlier training."""
         self.rate = rate
         while self._count < steps:
             self._epoch(rows, most=steps - self._count)
+        _check_finite(self.history.last["loss"])
 
     @torch.no_grad()
     def evaluate(self, held: Rows) -> float:
@@ -138,12 +141,23 @@ class Loop:
         self._count = self.history.best["step"]
 
     def _steps(self, rows: Rows) -> int:
-        return -(-len(rows.x) // self.batch_size)
+        return -(-self._used(rows) // self.batch_size)
+
+    def _used(self, rows: Rows) -> int:
+        """Examples of an epoch: a last batch of a single one is left out, on which a batch norm cannot train."""
+        count = len(rows.x)
+        return count - 1 if count % self.batch_size == 1 and count > self.batch_size > 1 else count
 
     def _batches(self, rows: Rows, most: int | None) -> Iterator[Rows]:
         order = torch.randperm(len(rows.x), generator=self.order).to(rows.x.device)
-        for index in order.split(self.batch_size)[:most]:
+        for index in order[: self._used(rows)].split(self.batch_size)[:most]:
             yield rows.take(index)
+
+
+def _check_finite(loss: float) -> None:
+    """Raise where training has come to nothing, whose predictions would be no numbers."""
+    if not math.isfinite(loss):
+        raise FloatingPointError(f"training has diverged, with a loss of {loss}; lower lr")
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,8 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
         refit: Train again on all examples afterwards, for as many steps as the best weights had taken.
         class_weight: A weight by class, or "balanced", which gives all classes the same sum; multiplies the weights of
             the examples.
-        warm_start: Let another `fit` continue from the current weights, with the scaling of the first one.
+        warm_start: Let another `fit` continue from the current weights, with the scaling of the first one; the same
+            examples are then divided as before.
         samples: Networks drawn for a prediction; "auto" takes as many as the uncertainty of the training examples
             needs to settle, see `lb.predict`.
         device: Where to train and predict.

@@ -53,7 +53,8 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
         refit: Train again on all examples afterwards, for as many steps as the best weights had taken.
         noise: "constant", one for each output, or "heteroscedastic", which the network predicts for each example.
             Either is fitted to the held-out examples in the end, where there are any.
-        warm_start: Let another `fit` continue from the current weights, with the scaling of the first one.
+        warm_start: Let another `fit` continue from the current weights, with the scaling of the first one; the same
+            examples are then divided as before.
         samples: Networks drawn for a prediction; "auto" takes as many as the uncertainty of the training examples
             needs to settle, see `lb.predict`.
         device: Where to train and predict.

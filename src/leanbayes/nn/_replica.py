@@ -53,8 +53,10 @@ def call_leaf(module: nn.Module, values: dict[str, Tensor], x: Tensor) -> Any:
     if torch.compiler.is_compiling():
         return torch.func.functional_call(module, values, (x,), tie_weights=False)
     copied = module.__new__(type(module))
+    # Wrappers for several processes put tensors before the parameters of the same names.
+    held = {name: value for name, value in module.__dict__.items() if name not in values}
     # Not by the module's own `__setattr__`, which asks a lot of questions first.
-    object.__setattr__(copied, "__dict__", {**module.__dict__, "_parameters": {**module._parameters, **values}})
+    object.__setattr__(copied, "__dict__", held | {"_parameters": {**module._parameters, **values}})
     return copied.forward(x)
 
 

@@ -136,6 +136,8 @@ class ELBO(nn.Module):
             mask: Which target elements count, one entry for each: shaped as y, without the class axis where y holds
                 probabilities.
         """
+        if self.training and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            self._counter.before_pass()
         state = current_sampling()
         batch_dim = state.batch_dim
         batch = rows(x, batch_dim)

@@ -54,7 +54,8 @@ def joined(parts: Sequence[P], kept_axes: int = 0) -> P:
     """
     first = parts[0]
     whole = first.__new__(type(first))
-    held: dict[str, Any] = first.__dict__.copy()
+    # Wrappers for several processes put tensors before the parameters of the same names, which would stay the first's.
+    held: dict[str, Any] = {name: value for name, value in first.__dict__.items() if name not in first._parameters}
     originals: dict[str, list[Any]] = {name: [part._parameters[name] for part in parts] for name in first._parameters}
     held["laid_out"] = {name: places(each, kept_axes) for name, each in originals.items()}
     held["_parameters"] = {name: _side_by_side(held["laid_out"][name], each) for name, each in originals.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch.distributed as dist
 from torch import nn
 
 from leanbayes.convert import param_groups
@@ -11,7 +12,8 @@ from leanbayes.training.callbacks import EpochEnd
 class Alternate:
     """A callback of `fit` that trains patches and shared weights in turn (Ensemble Model Patching, appendix C.2).
 
-    While one half trains, the other keeps every bit. Running statistics of norms are updated in both phases.
+    While one half trains, the other keeps every bit. Running statistics of norms are updated in both phases. Trains in
+    one process.
 
     Args:
         patches: Epochs of each phase that trains what the method has added: patches, factors, deviations.
@@ -41,6 +43,10 @@ class Alternate:
 
     def begin(self, model: nn.Module, epochs: int) -> None:
         """Begin the phase due after that many epochs; `fit` calls it once its optimiser knows all parameters."""
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            raise ValueError(
+                "Alternate trains in one process: several wait for gradients of all parameters, and one half has none"
+            )
         groups = {group["name"]: group["params"] for group in param_groups(model, 1.0)}
         self.parts = {
             "patches": groups.pop("variational", []),

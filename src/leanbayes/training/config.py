@@ -60,8 +60,8 @@ class TrainConfig:
         mixture: How the KL treats mixtures, see `kl`.
         clip: Largest norm of the whole gradient, None for no limit.
         accumulate: Forward passes per optimiser step; their losses are averaged over examples.
-        drop_last: Leave out the last batch of an epoch if it is smaller. A batch of a single example is always left
-            out.
+        drop_last: Leave out the last batch of an epoch if it is smaller. A last batch of a single example is always
+            left out. A DataLoader decides for itself.
         valid_every: Epochs between two evaluations of the validation data.
         valid_samples: Draws per component in an evaluation.
         hold_out: Training rows to hold out for validation if no validation data is given: a share from 0 to below 1, or

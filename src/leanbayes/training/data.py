@@ -195,11 +195,15 @@ class TensorSource(Source):
         weights = None if self.weights is None else self._take(self.weights, indices)
         if self.training or self.used == self.examples:
             return weights
-        # Positions from `examples` on are repetitions.
         assert self.examples is not None
-        positions = (torch.arange(indices.numel()) + offset) * self.place.world + self.place.rank
-        first = (positions < self.examples).to(self.place.device, torch.get_default_dtype())
-        return first if weights is None else weights * first
+        return without_repetitions(weights, self.examples, self.place, offset, indices.numel())
+
+
+def without_repetitions(weights: Tensor | None, examples: int, place: Place, start: int, count: int) -> Tensor:
+    """Weights of a process's examples from number `start` on, where those beyond all `examples` are repetitions: 0."""
+    positions = torch.arange(start, start + count) * place.world + place.rank
+    first = (positions < examples).to(place.device, torch.get_default_dtype())
+    return first if weights is None else weights * first
 
 
 def check_examples(x: Any, y: Tensor, weights: Tensor | None) -> int:

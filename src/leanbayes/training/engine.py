@@ -120,6 +120,8 @@ def fit(
     runtime = make_runtime(config, fabric)
     parts = Parts.of(data, config)
     training = _Training(runtime, model, parts, config, out, likelihood, augment, tuple(callbacks), identity)
+    if config.refit:
+        parts.check_refit(runtime.world)
     history = _train(training, resume, progress)
     if config.refit:
         again = _refitting(training, model, parts, augment)

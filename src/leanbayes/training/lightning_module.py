@@ -16,6 +16,7 @@ from leanbayes.training.config import TrainConfig
 from leanbayes.training.evaluate import evaluating, score
 from leanbayes.training.loader import unpack
 from leanbayes.training.optimizers import make_optimizer
+from leanbayes.training.parts import check_not_held_out
 from leanbayes.training.schedules import kl_weight, learning_rate
 
 
@@ -61,6 +62,7 @@ class ELBOSteps:
             samples=self.config.samples,
             mixture=self.config.mixture,  # pyright: ignore[reportArgumentType]
         )
+        check_not_held_out("LitELBO", self.elbo.likelihood)
 
     def forward(self, x: Any) -> Any:
         """One draw of the model."""
@@ -70,7 +72,7 @@ class ELBOSteps:
         """The loss of a batch; logs it with its parts."""
         x, y, weights = unpack(batch)
         terms = self.elbo(x, y, weights=weights)
-        self._note({"loss": terms.loss, "nll": terms.nll, "kl": terms.kl}, y)
+        self._note({"loss": terms.loss, "nll": terms.nll, "kl": terms.kl}, len(y))
         return terms.loss
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
@@ -79,7 +81,9 @@ class ELBOSteps:
         with evaluating(self.elbo, self.config.valid_samples):
             outputs = self.elbo(x, y).outputs
         nll, count, *right = score(self.elbo.likelihood, outputs, y, weights)
-        self._note({"valid_nll": nll / count} | ({"valid_accuracy": right[0] / count} if right else {}), y)
+        total = count.clamp_min(torch.finfo(count.dtype).tiny)  # all weights of a batch may be 0
+        means = {"valid_nll": nll / total} | ({"valid_accuracy": right[0] / total} if right else {})
+        self._note(means, float(count))  # each batch counts by its weights
 
     def configure_optimizers(self) -> Any:
         """The configuration's optimiser and learning-rate schedule, stepped with the optimiser."""
@@ -89,9 +93,9 @@ class ELBOSteps:
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(self.config, self.steps_per_epoch))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
-    def _note(self, values: dict[str, Tensor], y: Tensor) -> None:
+    def _note(self, values: dict[str, Tensor], count: float) -> None:
         module: Any = self
-        module.log_dict({name: value.float() for name, value in values.items()}, batch_size=y.shape[0], sync_dist=True)
+        module.log_dict({name: value.float() for name, value in values.items()}, batch_size=count, sync_dist=True)
 
 
 @cache

@@ -22,7 +22,7 @@ from torch.utils.data.distributed import DistributedSampler
 from leanbayes._inputs import rows
 from leanbayes._rows import map_rows
 from leanbayes._sampling import SeededRandom, current_sampling
-from leanbayes.training.data import Augment, Batch, Place, Source, keeps_state
+from leanbayes.training.data import Augment, Batch, Place, Source, keeps_state, without_repetitions
 from leanbayes.training.seeds import derive
 
 _LABEL_KEYS = ("labels", "label")
@@ -57,6 +57,8 @@ class LoaderSource(Source):
         self.seed = seed
         self.augment = augment
         self.batches = _length(loader)
+        sampler = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+        self._repeats = sampler if isinstance(sampler, _Share) and sampler.repeats else None
         self._generator = torch.Generator(place.device) if augment is not None else None
         self._resumed = False
 
@@ -114,7 +116,10 @@ class LoaderSource(Source):
                 self._generator.manual_seed(derive(self.seed, "augment", epoch, number, self.place.rank))
                 x = self.augment(x, self._generator)
             weights = None if weights is None else self._move(weights)
-            yield Batch(x, self._move(y), weights, rows(x, current_sampling().batch_dim))
+            count = rows(x, current_sampling().batch_dim)
+            if self._repeats is not None:
+                weights = self._repeats.left_out(weights, number, count)
+            yield Batch(x, self._move(y), weights, count)
 
     def _move(self, t: Tensor) -> Tensor:
         return t.to(self.place.device, non_blocking=True)
@@ -194,7 +199,13 @@ def _sampler(loader: DataLoader) -> Any:
 class _Share(Sampler[int]):
     """This process's share of what a sampler chooses, as many for every process.
 
-    In training, what is left over is left out; in an evaluation, the first ones are repeated.
+    In training, what is left over is left out; in an evaluation, the first ones are repeated, and do not count again.
+
+    Args:
+        sampler: What chooses.
+        place: Of this process.
+        training: Whether it is for training.
+        size: Examples of a batch of this process.
 
     Attributes:
         seed: Of the choice, the same in all processes.
@@ -202,10 +213,23 @@ class _Share(Sampler[int]):
 
     seed = 0
 
-    def __init__(self, sampler: Any, place: Place, training: bool) -> None:
+    def __init__(self, sampler: Any, place: Place, training: bool, size: int) -> None:
         self.sampler = sampler
         self.place = place
         self.training = training
+        self.size = size
+
+    @property
+    def repeats(self) -> bool:
+        """Whether examples are repeated."""
+        return len(self) * self.place.world > len(self.sampler)
+
+    def left_out(self, weights: Tensor | None, number: int, count: int) -> Tensor | None:
+        """The weights of a batch of so many examples, 0 for what is repeated."""
+        start = number * self.size
+        if count != min(self.size, len(self) - start):
+            return weights  # something else has become of the examples on their way
+        return without_repetitions(weights, len(self.sampler), self.place, start, count)
 
     def __len__(self) -> int:
         count = len(self.sampler)
@@ -232,9 +256,10 @@ def _shared_out(loader: DataLoader, place: Place, training: bool) -> DataLoader:
             f"with several processes the examples that a {type(chooser).__name__} chooses cannot be divided; use a "
             "DistributedSampler, or pass an iterable of each process's own batches"
         )
+    share = _Share(sampler, place, training, batches.batch_size)
     return DataLoader(
         loader.dataset,
-        batch_sampler=BatchSampler(_Share(sampler, place, training), batches.batch_size, batches.drop_last),
+        batch_sampler=BatchSampler(share, batches.batch_size, batches.drop_last),
         num_workers=loader.num_workers,
         collate_fn=loader.collate_fn,
         pin_memory=loader.pin_memory,

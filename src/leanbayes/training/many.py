@@ -20,6 +20,7 @@ from leanbayes.training.config import TrainConfig
 from leanbayes.training.data import as_tensors
 from leanbayes.training.engine import fit
 from leanbayes.training.history import History
+from leanbayes.training.parts import check_not_held_out
 
 
 def fit_many(
@@ -121,8 +122,8 @@ def _for_all(likelihoods: Sequence[Likelihood], count: int) -> _ManyLikelihoods:
         )
     if any(_settings(each) != _settings(likelihoods[0]) for each in likelihoods):
         raise ValueError("the likelihoods of networks side by side differ in more than what is trained of them")
-    if any(each.fits_held_out for each in likelihoods):
-        raise ValueError("fit_many holds no rows out, to which held_out=True fits the noise; leave it out, or use fit")
+    for each in likelihoods:
+        check_not_held_out("fit_many", each)
     return _ManyLikelihoods(likelihoods)
 
 

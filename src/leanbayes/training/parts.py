@@ -50,11 +50,20 @@ class Parts:
         check_examples(*examples)
         return cls(*divide_examples(examples, config.hold_out, config.seed))
 
+    def check_refit(self, world: int) -> None:
+        """Raise, before anything is trained, where a refit on all rows is not possible."""
+        if world > 1:
+            raise ValueError("refit=True trains in one process, but there are several; leave it out")
+        if as_tensors(self.train) is None or as_tensors(self.valid) is None:
+            raise ValueError(
+                "refit=True trains on the rows for training and validation together: it needs both, as tensors and not "
+                "as loaders"
+            )
+
     def joined(self) -> Any:
         """All rows together."""
         train, valid = as_tensors(self.train), as_tensors(self.valid)
-        if train is None or valid is None:
-            raise ValueError("refit=True joins the rows for training and validation, and takes tensors, not loaders")
+        assert train is not None and valid is not None  # see `check_refit`
         return join(train, valid)
 
 
@@ -125,6 +134,12 @@ def check_held_out(likelihood: Likelihood, valid: Source | None, config: TrainCo
             f"{type(likelihood).__name__}(held_out=True) is fitted to validation data, and there is none; pass some, "
             "or 20 rows or more with hold_out='auto', or leave held_out out"
         )
+
+
+def check_not_held_out(owner: str, likelihood: Likelihood) -> None:
+    """Raise where a trainer that fits nothing to held-out rows is given a likelihood that waits for it."""
+    if likelihood.fits_held_out:
+        raise ValueError(f"{owner} holds no rows out, to which held_out=True fits the noise; leave it out, or use fit")
 
 
 def check_targets(likelihood: Likelihood, sources: Iterable[Source | None], output_shape: torch.Size) -> None:
