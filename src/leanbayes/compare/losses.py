@@ -62,13 +62,16 @@ def read_losses(folder: Path) -> dict[str, Tensor]:
         return {}
 
 
-def paired_tests(out: Path, methods: list[str], seeds: tuple[int, ...]) -> list[dict[str, Any]]:
+def paired_tests(
+    out: Path, methods: list[str], seeds: tuple[int, ...], groups: Tensor | None = None
+) -> list[dict[str, Any]]:
     """Every pair of methods on the same test examples.
 
     Args:
         out: The folder of the comparison.
         methods: Names of those that are done.
         seeds: Of the networks.
+        groups: A number for the group of each test example; None where they are independent.
 
     Returns:
         For each metric and pair the difference of the first less the second, in standard errors too.
@@ -81,7 +84,7 @@ def paired_tests(out: Path, methods: list[str], seeds: tuple[int, ...]) -> list[
             own, other = stacked[first][metric], stacked[second].get(metric)
             if metric == CONFIDENCE or other is None or own.shape != other.shape:
                 continue
-            test = F.paired_test(own, other)
+            test = F.paired_test(own, other, groups)
             records.append(
                 {"metric": metric, "first": first, "second": second}
                 | {"difference": float(test.difference), "z": float(test.z)}
@@ -90,7 +93,7 @@ def paired_tests(out: Path, methods: list[str], seeds: tuple[int, ...]) -> list[
 
 
 def guess_tests(
-    out: Path, methods: list[str], seeds: tuple[int, ...], guess: dict[str, Tensor]
+    out: Path, methods: list[str], seeds: tuple[int, ...], guess: dict[str, Tensor], groups: Tensor | None = None
 ) -> list[dict[str, Any]]:
     """Every method beside a constant guess on the same test examples.
 
@@ -99,6 +102,7 @@ def guess_tests(
         methods: Names of those that are done.
         seeds: Of the networks.
         guess: What the guess gets for every example, by metric.
+        groups: A number for the group of each test example; None where they are independent.
 
     Returns:
         For each metric and method the difference of the method less the guess, in standard errors too.
@@ -108,7 +112,7 @@ def guess_tests(
         own = _stacked([read_losses(out / method / f"seed{seed}") for seed in seeds])
         for metric in guess.keys() & own.keys():
             if own[metric].shape[1:] == guess[metric].shape:
-                test = F.paired_test(own[metric], guess[metric].expand_as(own[metric]))
+                test = F.paired_test(own[metric], guess[metric].expand_as(own[metric]), groups)
                 records.append(
                     {"metric": metric, "method": method, "difference": float(test.difference), "z": float(test.z)}
                 )

@@ -166,8 +166,8 @@ def compare(
             entries[method.name] = _entry(job, method, result["settings"])
             result["methods"] = list(entries.values())
             done = [name for name, entry in entries.items() if entry["status"] == "done"]
-            result["paired"] = paired_tests(folder, done, job.seeds)
-            result["against_guess"] = guess_tests(folder, done, job.seeds, by_guess)
+            result["paired"] = paired_tests(folder, done, job.seeds, evaluation.groups)
+            result["against_guess"] = guess_tests(folder, done, job.seeds, by_guess, evaluation.groups)
             write_json(folder / RESULT, result)
             job.watch("done", entries[method.name])
     return result

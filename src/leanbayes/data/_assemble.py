@@ -40,6 +40,7 @@ def assemble(
     file_options: Mapping[str, Any] | None = None,
     ids: Sequence[str] = (),
     target_unit: str = "",
+    group: str | None = None,
     notes: Sequence[str] = (),
 ) -> Dataset:
     """Check the targets, hold out what is not there yet, fit the scaling, and put everything together.
@@ -65,6 +66,7 @@ def assemble(
         file_options: How a table's file was read.
         ids: Columns of a table that name its rows.
         target_unit: What stands beside the numbers of the target's column.
+        group: Column of a table whose values name the groups that rows belong to.
         notes: Sentences for the user.
 
     Returns:
@@ -96,6 +98,7 @@ def assemble(
         file_options=dict(file_options or {}),
         ids=tuple(ids),
         target_unit=target_unit,
+        group=group,
     )
     return Dataset(name, schema, train, valid_part, test, tuple(notes))
 

@@ -16,6 +16,17 @@ from leanbayes.data._table_errors import Problem
 # Names that a target has where nothing else is said.
 _TARGET_NAMES = ("target", "label", "class", "y", "outcome", "response", "output", "ziel", "zielwert", "klasse")
 _ID_ENDINGS = ("id", "ids", "uid", "uuid", "guid", "key", "index", "idx", "nr", "no", "number", "nummer", "rowid")
+# What rows belong to: names of people alone, of things and places where an ending of ids follows.
+_PEOPLE = (
+    "patient", "pat", "subject", "subj", "participant", "respondent", "proband", "customer", "cust", "client", "user",
+    "person", "member", "employee", "student", "pupil", "player", "athlete", "driver", "donor", "speaker", "household",
+    "family", "kunde", "kunden", "teilnehmer", "versicherter", "schüler", "klient",
+)  # fmt: skip
+_THINGS = (
+    "account", "animal", "device", "machine", "engine", "vehicle", "battery", "sensor", "station", "site", "hospital",
+    "clinic", "centre", "center", "store", "shop", "branch", "school", "farm", "plot", "well", "tree", "session",
+    "gerät", "maschine", "filiale", "konto", "standort", "fall", "case",
+)  # fmt: skip
 # Below this many rows, that all values differ says nothing.
 _LEAST_ROWS = 20
 _MOSTLY = 0.9
@@ -112,6 +123,21 @@ def is_free_text(column: RawColumn) -> bool:
 def most_categories(rows: int) -> int:
     """How many categories a column which nobody named may have at most: the more rows, the more can be learnt."""
     return max(50, min(300, rows // 100))
+
+
+def names_an_owner(name: str) -> bool:
+    """Whether a name is that of what several rows may belong to, such as a patient or a device.
+
+    Example:
+        >>> [names_an_owner(name) for name in ("patient", "PatientID", "store_nr", "store", "userid", "product_id")]
+        [True, True, True, False, True, False]
+    """
+    words = _words(name)
+    if words and words[-1].removesuffix("id") in (*_PEOPLE, *_THINGS):
+        words[-1:] = [words[-1].removesuffix("id"), *(["id"] if words[-1].endswith("id") else [])]
+    is_id = len(words) > 1 and words[-1] in _ID_ENDINGS
+    owner = words[-2:-1] if is_id else words
+    return len(owner) == 1 and (owner[0] in _PEOPLE or (is_id and owner[0] in _THINGS))
 
 
 def _sounds_like_id(name: str) -> bool:
