@@ -93,6 +93,7 @@ class Column:
         origin: The first date of training, in seconds since 1970.
         unit: What stands beside its numbers, such as "kg"; empty for none.
         limits: The smallest and the largest number of training; None where they are not known.
+        extras: What besides plain numbers is read as numbers, such as "multiples" (1.2M).
     """
 
     name: str
@@ -105,6 +106,7 @@ class Column:
     origin: float = 0.0
     unit: str = ""
     limits: tuple[float, float] | None = None
+    extras: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind is None:
@@ -152,7 +154,7 @@ class Column:
         found: dict[str, Any] = {"name": self.name, "categories": list(self.categories), "kind": self.kind}
         found |= {"format": self.format, "others": list(self.others), "indicator": self.indicator}
         found |= {"parts": list(self.parts), "origin": self.origin, "unit": self.unit}
-        found |= {"limits": None if self.limits is None else list(self.limits)}
+        found |= {"limits": None if self.limits is None else list(self.limits), "extras": list(self.extras)}
         return {name: value for name, value in found.items() if value or name in ("name", "categories")}
 
     @classmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ import numpy as np
 from leanbayes.data._columns import RawColumn
 from leanbayes.data._encode import listed
 from leanbayes.data._table_errors import Problem
+from leanbayes.data._words import words_of
 
 # Names that a target has where nothing else is said.
 _TARGET_NAMES = ("target", "label", "class", "y", "outcome", "response", "output", "ziel", "zielwert", "klasse")
@@ -132,7 +132,7 @@ def names_an_owner(name: str) -> bool:
         >>> [names_an_owner(name) for name in ("patient", "PatientID", "store_nr", "store", "userid", "product_id")]
         [True, True, True, False, True, False]
     """
-    words = _words(name)
+    words = words_of(name)
     if words and words[-1].removesuffix("id") in (*_PEOPLE, *_THINGS):
         words[-1:] = [words[-1].removesuffix("id"), *(["id"] if words[-1].endswith("id") else [])]
     is_id = len(words) > 1 and words[-1] in _ID_ENDINGS
@@ -141,16 +141,5 @@ def names_an_owner(name: str) -> bool:
 
 
 def _sounds_like_id(name: str) -> bool:
-    words = _words(name)
+    words = words_of(name)
     return bool(words) and (words[-1] in _ID_ENDINGS or words[-1].endswith(("nummer", "uuid")) or words == ["unnamed"])
-
-
-def _words(name: str) -> list[str]:
-    """The words of a name, also of one in camel case.
-
-    Example:
-        >>> _words("PassengerId"), _words("Kunden-Nr.")
-        (['passenger', 'id'], ['kunden', 'nr'])
-    """
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
-    return re.findall(r"[^\W_]+", spaced.lower())

@@ -26,6 +26,7 @@ from leanbayes.data._prepare import (
     fit_columns,
     gaps,
     handle_missing,
+    how_read,
     infinite,
     screen,
     unusable,
@@ -33,6 +34,7 @@ from leanbayes.data._prepare import (
 )
 from leanbayes.data._registry import register_file
 from leanbayes.data._roles import choose_target, is_free_text, unknown_columns, unknown_target
+from leanbayes.data._summary_rows import without_summary_rows
 from leanbayes.data._suspects import on_far_values
 from leanbayes.data._table_errors import Problem, TableError, raise_all
 
@@ -107,7 +109,7 @@ def read_table(
     file_options = {"separator": separator, "header": header, "na": list(na)}
     cells = read_cells(path, **file_options)
     notes = list(cells.notes)
-    columns = _without_empty_rows(infer_columns(cells), notes)
+    columns = without_summary_rows(_without_empty_rows(infer_columns(cells, numbers), notes), notes)
     given = {"drop": [column.name for column in columns if column.name in drop], "na": na}
     goal, features, problems = _divide(
         columns, target, categories, numbers, drop, [n for n in (order_by, group_by) if n is not None], path, notes
@@ -137,10 +139,7 @@ def read_table(
         groups = group_numbers(group.values.tolist())
     y, names, task = _targets(goal, task, path, problems, notes)
     raise_all(problems, path.name, given)
-    if goal.format.unit:
-        notes.append(f"the target {goal.name!r} is in {goal.format.unit}")
-    elif symbols := written_alike(goal):
-        notes.append(f"the target {goal.name!r} has some values with {' or '.join(symbols)}, all read alike")
+    notes += _on_target(goal)
     # Everything is fitted on the training rows, so the parts are chosen before there are inputs.
     train_rows, valid_rows, test_rows = divide_rows(
         len(y),
@@ -261,6 +260,16 @@ def _clashes(
         text = f"the groups of {source} are the values of {group_by!r}, which is no input and cannot be {what} as well"
         found.append(Problem(text))
     return found
+
+
+def _on_target(goal: RawColumn) -> list[str]:
+    """How the numbers of the target are written."""
+    notes = [f"the target {goal.name!r} is in {goal.format.unit}"] if goal.format.unit else []
+    if symbols := written_alike(goal):
+        notes.append(f"the target {goal.name!r} has some values with {' or '.join(symbols)}, all read alike")
+    if examples := how_read(goal):
+        notes.append(f"values of the target {goal.name!r}: {listed(examples)}")
+    return notes
 
 
 def _targets(
