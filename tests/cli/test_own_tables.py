@@ -255,6 +255,8 @@ def test_figures_are_for_new_groups(tmp_path, capsys):
     assert main([*words, str(tmp_path / "out"), "--group-by", "patient"]) == 0
     shown = capsys.readouterr().out
     assert "note: no two parts share a value of 'patient': 26 for training, 6 for validation, 8 for testing;" in shown
+    result = json.loads((tmp_path / "out" / "compare.json").read_text())
+    assert (result["examples"]["test"], result["examples"]["test_groups"]) == (32, 8)
     assert "No two parts share a value of &#x27;patient&#x27;" in (tmp_path / "out" / "report.html").read_text()
     model = str(tmp_path / "out" / "plain" / "seed0")
     measured = ["--samples", "2", "--device", "cpu"]

@@ -31,7 +31,7 @@ PRESET_NAMES = (
 )
 _READER_OPTIONS = (
     "target", "task", "categories", "numbers", "drop", "missing", "na", "header", "separator", "order_by", "group_by",
-    "classes", "split", "size", "download",
+    "target_scale", "classes", "split", "size", "download",
 )  # fmt: skip
 
 
@@ -177,6 +177,11 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN",
         help="a table's column that says what rows belong to, such as a patient: no two parts share one, so "
         "that figures are for new ones (default: rows drawn one by one)",
+    )
+    group.add_argument(
+        "--target-scale",
+        choices=("auto", "linear", "log"),
+        help="predict a number as it is or its logarithm (default: the logarithm of clearly skewed targets of tables)",
     )
     group.add_argument("--classes", type=count, help="number of classes of an NPZ file")
     group.add_argument("--split", type=seed, help="which published split of a UCI set")

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from leanbayes._prediction import Prediction
+from leanbayes.compare.units import log_density, squared_errors
+from leanbayes.data._normalise import Affine
 from leanbayes.metrics import functional as F
 from leanbayes.metrics.functional.classification import TINY
 from leanbayes.objectives.likelihoods import Gaussian
@@ -23,20 +25,19 @@ LOSSES = "losses.npz"
 CONFIDENCE = "confidence"
 
 
-def example_losses(prediction: Prediction, y: Tensor, target_std: float = 1.0) -> dict[str, Tensor]:
+def example_losses(prediction: Prediction, y: Tensor, scale: Affine | None = None) -> dict[str, Tensor]:
     """One value per example ``[N]`` for each metric that is a mean over examples.
 
     Args:
         prediction: Of the examples.
         y: Their targets, as the network was fitted to them.
-        target_std: What one unit of those is in the data.
+        scale: How real ones were scaled, None where they were not.
 
     Returns:
         By metric; for "rmse" the squared errors.
     """
     if isinstance(prediction.likelihood, Gaussian):
-        error = (prediction.mean.reshape(y.shape) - y).double() * target_std
-        return {"rmse": error.square(), "lpd": prediction.log_prob(y).double() - np.log(target_std)}
+        return {"rmse": squared_errors(prediction, y, scale), "lpd": log_density(prediction, y, scale)}
     probs, own = prediction.probs.double(), prediction.probs.double().gather(1, y.long().unsqueeze(1)).squeeze(1)
     return {
         "accuracy": (prediction.label == y).double(),

@@ -215,7 +215,8 @@ def _on_groups(saved: Checkpoint, part: Part) -> tuple[str, ...]:
         return (f"without a column {name!r}, it cannot be known which of these rows are of one seen in training",)
     if not known.any():
         return (f"the figures are for values of {name!r} that training has not seen",)
-    old, all_groups = len(part.groups[known].unique()), len(part.groups.unique())
+    groups = part.groups.numpy()
+    old, all_groups = len(np.unique(groups[known])), len(np.unique(groups))
     return (
         f"{int(known.sum())} of the {len(known)} rows are of a {name!r} that training has seen ({old} of {all_groups} "
         "values); figures on them say nothing about new ones",

@@ -41,6 +41,7 @@ def assemble(
     ids: Sequence[str] = (),
     target_unit: str = "",
     group: str | None = None,
+    log_targets: bool = False,
     notes: Sequence[str] = (),
 ) -> Dataset:
     """Check the targets, hold out what is not there yet, fit the scaling, and put everything together.
@@ -67,6 +68,7 @@ def assemble(
         ids: Columns of a table that name its rows.
         target_unit: What stands beside the numbers of the target's column.
         group: Column of a table whose values name the groups that rows belong to.
+        log_targets: Whether the logarithm of the targets of a regression is scaled.
         notes: Sentences for the user.
 
     Returns:
@@ -89,7 +91,7 @@ def assemble(
         class_names=tuple(class_names),
         normalisation=Normalisation(
             _input_scale(train.x, inputs, normalise, columns, missing in ("mean", "impute"), seed),
-            Affine.fit(train.y) if task == "regression" and normalise != "none" else None,
+            Affine.fit(train.y, log=log_targets) if task == "regression" and normalise != "none" else None,
         ),
         columns=tuple(columns),
         target=target,

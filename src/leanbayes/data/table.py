@@ -37,6 +37,7 @@ from leanbayes.data._roles import choose_target, is_free_text, unknown_columns, 
 from leanbayes.data._summary_rows import without_summary_rows
 from leanbayes.data._suspects import on_far_values
 from leanbayes.data._table_errors import Problem, TableError, raise_all
+from leanbayes.data._target_scale import SCALES, choose_log
 
 # Whole numbers of at most so many values are classes, unless `task` says otherwise.
 _FEW_CLASSES = 20
@@ -59,6 +60,7 @@ def read_table(
     na: Sequence[str] = (),
     order_by: str | None = None,
     group_by: str | None = None,
+    target_scale: str = "auto",
     valid: float = 0.1,
     test: float = 0.2,
     seed: int = 0,
@@ -91,6 +93,8 @@ def read_table(
             them the validation part. None draws both among all rows.
         group_by: A column whose values name what rows belong to, such as a patient. All rows of one are in the same
             part, so the figures are for new ones; the column is no input.
+        target_scale: "log" predicts the logarithm of the target of a regression, "linear" the target as it is; "auto"
+            chooses what explains the targets of the training rows clearly better. Figures are in the target's units.
         valid: Share or number of training rows for validation.
         test: Share or number of all rows for test.
         seed: Of these choices.
@@ -100,6 +104,7 @@ def read_table(
         TableError: Everything that stands in the way, in one message, with the options that solve it.
     """
     check_choice("missing", missing, _MISSING)
+    check_choice("target_scale", target_scale, SCALES)
     if task is not None:
         check_choice("task", task, _TASKS)
     if any(isinstance(names, str) for names in (categories, numbers, drop, na)):
@@ -154,6 +159,7 @@ def read_table(
         notes.append(f"in the order of {order_by!r}: the last rows are for testing, those before them for validation")
     elif groups is None:
         notes += on_order(in_file)
+    log_targets = task == "regression" and choose_log(target_scale, y, train_rows, goal.name, notes)
     used, fitted = fit_columns(features, train_rows, set(categories), chosen, missing == "impute", left, notes)
     if left:
         notes.append(f"left out: {listed([f'{name!r} ({why})' for name, why in left.items()])}")
@@ -192,6 +198,7 @@ def read_table(
         file_options=file_options,
         ids=ids if group_by is None else [*ids, group_by],
         group=group_by,
+        log_targets=log_targets,
         target_unit=goal.format.unit,
         notes=notes,
     )
