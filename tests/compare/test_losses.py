@@ -66,6 +66,14 @@ def test_a_constant_guess_knows_the_targets_alone():
     assert found["accuracy"] == 0.5 and found["nll"] == pytest.approx(-np.log(probs).mean(), rel=1e-5)
     real = constant_guess(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 4.0]), 0, Affine(std=(10.0,)))
     assert real["rmse"] == pytest.approx(10 * 2**0.5)
+    # On a logarithmic scale, the squared error is that of the mean, and the density that of a log-normal.
+    scale = Affine((2.0,), (0.5,), log=True)
+    z = torch.tensor([-1.0, 1.0])
+    logs = constant_guess(z, z, 0, scale)
+    values = scale.inverse(z)
+    assert logs["rmse"] == pytest.approx(float(values.std(correction=0)), rel=1e-6)
+    expected = torch.distributions.LogNormal(2.0, 0.5).log_prob(values).mean()
+    assert logs["lpd"] == pytest.approx(float(expected), rel=1e-5)
     normal = torch.distributions.Normal(20.0, 10.0)
     assert real["lpd"] == pytest.approx(float(normal.log_prob(torch.tensor([20.0, 40.0])).mean()), rel=1e-5)
 

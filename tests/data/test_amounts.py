@@ -113,7 +113,8 @@ def test_a_table_of_amounts_from_training_to_new_rows(tmp_path):
     assert (column.kind, column.unit, column.extras, limits.extras) == ("number", "€", ("multiples",), ("limits",))
     assert Schema.from_json(data.schema.to_json()) == data.schema
     (note,) = [note for note in data.notes if note.startswith("in detail")]
-    assert note == ("in detail: 'value' ('€1M' read as 1000000, '€200K' read as 200000), 'crp' ('<0.02' read as 0.02)")
+    value = "'value' ('€1M' read as 1,000,000, '€200K' read as 200,000)"
+    assert note == f"in detail: {value}, 'crp' ('<0.02' read as 0.02)"
     # Written as in training, each by itself, without a multiple, and as a number.
     new = read_rows(table(tmp_path / "b.csv", [("€2.5M", "<1"), ("€70", 2), (80, 3)], "value,crp"), data.schema)
     assert new.x.tolist() == [[2.5e6, 1], [70, 2], [80, 3]]
@@ -126,7 +127,7 @@ def test_a_target_of_amounts(tmp_path):
     data = load(table(tmp_path / "a.csv", rows, "x,price"))
     assert data.task == "regression" and data.schema.target_unit == "€"
     assert sorted(data.train.y.tolist() + data.valid.y.tolist() + data.test.y.tolist())[-1] == 59e6
-    assert "values of the target 'price': '€1M' read as 1000000, '€200K' read as 200000" in data.notes
+    assert "values of the target 'price': '€1M' read as 1,000,000, '€200K' read as 200,000" in data.notes
     new = read_rows(table(tmp_path / "b.csv", [(1, "€1.5M"), (2, "€20K")], "x,price"), data.schema)
     assert new.y.tolist() == [1.5e6, 2e4]
 
@@ -160,3 +161,10 @@ def test_times_may_be_numbers_if_you_say_so(tmp_path):
     rows = [(second, n % 2) for n, second in enumerate(SECONDS)]
     data = load(table(tmp_path / "a.csv", rows, "timestamp,y"), target="y", numbers=["timestamp"])
     assert data.schema.columns[0].kind == "number"
+
+
+def test_whole_numbers_are_not_said_to_have_a_decimal_comma(tmp_path):
+    rows = "".join(f"{n},5;{n % 7};{n % 2}\n" for n in range(60))
+    (tmp_path / "a.csv").write_text(f"size;count;y\n{rows}")
+    notes = load(tmp_path / "a.csv", target="y").notes
+    assert [note for note in notes if "comma" in note] == ["numbers with a decimal comma: 'size'"]

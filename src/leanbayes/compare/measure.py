@@ -140,12 +140,18 @@ def constant_guess(train: Tensor, y: Tensor, classes: int, scale: Affine | None 
         One number per metric that such a guess has a meaningful value of.
     """
     found = measure(_guess(train, len(y), classes), y, scale)
+    if not classes:
+        found["rmse"] = root_mean(guess_losses(train, y, classes, scale)["rmse"])
     return {name: found[name] for name in (("accuracy", "nll", "brier") if classes else ("rmse", "lpd"))}
 
 
 def guess_losses(train: Tensor, y: Tensor, classes: int, scale: Affine | None = None) -> dict[str, Tensor]:
     """What the same guess gets for every test example, as `example_losses` has it; for the arguments see above."""
-    return example_losses(_guess(train, len(y), classes), y, scale)
+    found = example_losses(_guess(train, len(y), classes), y, scale)
+    if scale is not None and scale.log:
+        # The mean of the targets, which that of a log-normal distribution with their scale need not be.
+        found["rmse"] = (restored(y, scale) - restored(train, scale).mean()).square()
+    return found
 
 
 def _guess(train: Tensor, rows: int, classes: int) -> Prediction:

@@ -79,7 +79,7 @@ def read_examples(column: Any, values: Sequence[float], extras: Sequence[str]) -
         parts = compute.struct_field(compute.extract_regex(compute.utf8_lower(column), ways[name]), "way")
         for way in parts.drop_null().unique().to_pylist()[:_MOST_EXAMPLES]:
             row = compute.index(parts, way).as_py()
-            found.setdefault(column[row].as_py(), f"{column[row].as_py()!r} read as {values[row]:.12g}")
+            found.setdefault(column[row].as_py(), f"{column[row].as_py()!r} read as {values[row]:,.12g}")
     return list(found.values())
 
 

@@ -168,7 +168,7 @@ def fit_columns(
             details.append(f"{name!r} ({listed([short(text) for text in code.others])} counted as missing)")
         used.append(column)
         fitted.append(code)
-    notes += _kinds([code for code in fitted if code.name not in categories])
+    notes += _kinds([pair for pair in zip(used, fitted) if pair[1].name not in categories])
     if details:
         notes.append(f"in detail: {listed(details)}")
     return used, fitted
@@ -215,11 +215,16 @@ def _frequent(column: RawColumn, rows: NDArray[np.int64]) -> tuple[int | None, f
     return most, sum(counts[:most]) / sum(counts), len(counts)
 
 
-def _kinds(fitted: Sequence[Column]) -> list[str]:
+def _kinds(pairs: Sequence[tuple[RawColumn, Column]]) -> list[str]:
     """What columns were found to be, one sentence for each kind."""
+    fitted = [code for _, code in pairs]
     titles = {"category": "categories", "boolean": "yes or no", "date": "dates"}
     names = {title: [repr(code.name) for code in fitted if code.kind == kind] for kind, title in titles.items()}
-    commas = [repr(code.name) for code in fitted if code.source == "number" and code.format.endswith(",5")]
+    commas = [
+        repr(code.name)
+        for column, code in pairs
+        if code.source == "number" and code.format.endswith(",5") and not column.whole
+    ]
     names["numbers with a decimal comma"] = commas
     names["numbers with a unit"] = [f"{code.name!r} ({code.unit})" for code in fitted if code.unit]
     return [f"{title}: {listed(there)}" for title, there in names.items() if there]
