@@ -50,7 +50,7 @@ def log_gain(y: NDArray[np.float64]) -> float:
     Example:
         >>> noise = np.random.RandomState(0).randn(10_000)
         >>> round(log_gain(np.exp(noise)), 1), round(log_gain(10 + noise), 1)
-        (0.8, -0.0)
+        (0.7, -0.0)
     """
     logs = np.log(y)
     if y.std() == 0 or logs.std() == 0:
