@@ -133,6 +133,11 @@ def test_no_note_where_each_row_has_its_own(tmp_path):
     assert not [note for note in load(tmp_path / "a.csv", target="y").notes if "group_by" in note]
 
 
+def test_no_note_where_rows_are_tested_in_their_order(tmp_path):
+    # The two exclude each other, and the order was asked for.
+    assert not [note for note in table(tmp_path, order_by="x").notes if "group_by" in note]
+
+
 def test_groups_are_taken_along():
     import torch
 

@@ -181,7 +181,7 @@ def read_table(
     )
     if group_by is not None:
         notes.append(on_parts(group_by, train, valid_part, test_part))
-    else:
+    elif order_by is None:
         notes += on_ungrouped([column for column in columns if column.name != goal.name])
     return assemble(
         path.name,
