@@ -29,6 +29,9 @@ from leanbayes.nn._replica import replica
 # What the forward of a model may raise that is given other rows than those it was made for.
 ERRORS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError)
 
+# What rounding may take off an output, as a share of it, in which hidden units cancel that are far larger.
+_CANCELLED = 1e-4
+
 
 def folds_apart(model: nn.Module, x: Any, batch_dim: int, when_in_doubt: bool = False) -> bool:
     """Whether two folded samples of a few rows are those that run alone, under the same noise, in eval mode.
@@ -124,7 +127,8 @@ def _is_same(model: nn.Module, together: _Run, alone: list[_Run], batch_dim: int
     if together.output.shape != expected.shape or together.rows != sum((run.rows for run in alone), Counter()):
         return False
     error, spread = _rms(together.output - expected), _rms(second - first)
-    return error <= 0.1 * spread + 8 * _coarsest(model, expected) * _rms(expected) + 1e-12
+    rounding = max(8 * _coarsest(model, expected), _CANCELLED)
+    return error <= 0.1 * spread + rounding * _rms(expected) + 1e-12
 
 
 def draws_by_itself(model: nn.Module, x: Any, batch_dim: int) -> bool:

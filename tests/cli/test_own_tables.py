@@ -232,3 +232,47 @@ def test_a_separator_is_one_character(tmp_path, capsys):
     (tmp_path / "a.csv").write_text("x,z\ty\n" + "".join(f"{i},{i % 3}\t{i}.5\n" for i in range(30)))
     words = ["fit", tmp_path / "a.csv", *SMALL, "--method", "plain", "--out", tmp_path / "out", "--separator", "tab"]
     assert main(list(map(str, words))) == 0
+
+
+def test_figures_are_for_new_groups(tmp_path, capsys):
+    lines = [f"P{n % 40:02},{n % 40},{n * 37 % 101},{'yes' if n % 40 % 3 else 'no'}" for n in range(160)]
+    (tmp_path / "a.csv").write_text("\n".join(["patient,age,x,ill", *lines]) + "\n")
+    quick = ["--budget", "1", "--hidden", "4", "--samples", "2", "--device", "cpu"]
+    words = ["compare", str(tmp_path / "a.csv"), *quick, "--method", "plain", "mc-dropout", "--out"]
+    assert main([*words, str(tmp_path / "out"), "--group-by", "patient"]) == 0
+    shown = capsys.readouterr().out
+    assert "note: no two parts share a value of 'patient': 26 for training, 6 for validation, 8 for testing;" in shown
+    result = json.loads((tmp_path / "out" / "compare.json").read_text())
+    assert (result["examples"]["test"], result["examples"]["test_groups"]) == (32, 8)
+    assert "No two parts share a value of &#x27;patient&#x27;" in (tmp_path / "out" / "report.html").read_text()
+    model = str(tmp_path / "out" / "plain" / "seed0")
+    measured = ["--samples", "2", "--device", "cpu"]
+
+    def notes(*given):
+        assert main(["evaluate", model, *given, *measured]) == 0
+        return [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+
+    assert "note: the figures are for values of 'patient' that training has not seen" in notes()
+    # New rows: three of one that training has, if not more, and one of a patient whom nobody knows.
+    fresh = [f"P{n:02},{n},{n + 500},yes" for n in range(40)] + ["P99,3,17,no"]
+    (tmp_path / "b.csv").write_text("\n".join(["patient,age,x,ill", *fresh]) + "\n")
+    (note,) = [note for note in notes(str(tmp_path / "b.csv")) if "patient" in note]
+    assert note == (
+        "note: 32 of the 41 rows are of a 'patient' that training has seen (32 of 41 values); figures on them say "
+        "nothing about new ones"
+    )
+    (tmp_path / "c.csv").write_text("age,x,ill\n5,900,yes\n6,901,no\n")
+    assert (
+        "note: without a column 'patient', it cannot be known which of these rows are of one seen in training"
+        in notes(str(tmp_path / "c.csv"))
+    )
+    (tmp_path / "d.csv").write_text("patient,age,x\nP99,900,1\nP01,901,2\n")
+    assert main(["predict", model, str(tmp_path / "d.csv"), *measured]) == 0
+    assert [line.split(",")[0] for line in capsys.readouterr().out.splitlines()[-3:]] == ["patient", "P99", "P01"]
+
+
+def test_groups_and_an_order_do_not_go_together(tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("g,d,y\n" + "".join(f"{n % 9},{n},{n % 2}\n" for n in range(90)))
+    words = ["fit", str(tmp_path / "a.csv"), "--group-by", "g", "--order-by", "d", "--out", str(tmp_path / "out")]
+    assert main(words) == 1
+    assert "--group-by g tests on whole groups, and --order-by d on the last rows; name one" in capsys.readouterr().err

@@ -16,6 +16,7 @@ from leanbayes.compare.presets import before_output
 from leanbayes.compare.shifts import make_evaluation
 from leanbayes.compare.train import choose_augmentation, make_model
 from leanbayes.data import Schema, load
+from leanbayes.data._normalise import Affine
 from leanbayes.models import QuantileBins
 from leanbayes.objectives import Categorical, Gaussian
 from leanbayes.training import OutputError
@@ -150,7 +151,7 @@ def test_a_saved_model_predicts_the_same(tables, tmp_path, name):
     dataset = load(tables / f"{name}.csv")
     x, y = dataset.ready("test")
     scale = dataset.normalisation.targets
-    metrics = measure(predict_all(saved.model, x, 4, saved.likelihood), y, 1.0 if scale is None else scale.std[0])
+    metrics = measure(predict_all(saved.model, x, 4, saved.likelihood), y, scale)
     for key, value in result["methods"][0]["metrics"].items():
         assert metrics[key] == pytest.approx(value[0], rel=1e-4)
 
@@ -366,7 +367,7 @@ def test_the_measures_are_those_of_the_metrics():
     found = measure(Prediction(outputs, Categorical()), torch.tensor([0, 0]))
     assert found["nll"] == pytest.approx(float(-probs[:, 0].log().mean()), rel=1e-5)
     assert found["accuracy"] == 0.5
-    values = measure(Prediction(torch.zeros(1, 2, 1), Gaussian(1.0)), torch.tensor([0.0, 1.0]), target_std=10.0)
+    values = measure(Prediction(torch.zeros(1, 2, 1), Gaussian(1.0)), torch.tensor([0.0, 1.0]), Affine(std=(10.0,)))
     assert values["rmse"] == pytest.approx(10 * 0.5**0.5)
     assert values["width"] == pytest.approx(10 * 2 * 1.959964, rel=1e-4)
     assert values["lpd"] == pytest.approx(-0.918939 - 0.25 - np.log(10), rel=1e-4)

@@ -8,6 +8,7 @@ from leanbayes._prediction import Prediction
 from leanbayes.compare.intervals import calibration, intervals, probability_transform
 from leanbayes.compare.losses import CONFIDENCE, LOSSES, example_losses, paired_tests, read_losses, write_losses
 from leanbayes.compare.measure import constant_guess, measure
+from leanbayes.data._normalise import Affine
 from leanbayes.metrics.functional import central_interval, coverage
 from leanbayes.objectives import Categorical, Gaussian
 
@@ -24,10 +25,11 @@ def values():
     return Prediction(torch.randn(5, 60, 1, generator=generator), Gaussian(4.0)), torch.randn(60, generator=generator)
 
 
-def test_the_metrics_are_the_means_of_the_losses(classes, values):
+@pytest.mark.parametrize("scale", [None, Affine((4.0,), (3.0,)), Affine((4.0,), (0.3,), log=True)])
+def test_the_metrics_are_the_means_of_the_losses(classes, values, scale):
     for (prediction, y), root in ((classes, ()), (values, ("rmse",))):
-        expected = measure(prediction, y, 3.0)
-        for name, losses in example_losses(prediction, y, 3.0).items():
+        expected = measure(prediction, y, scale)
+        for name, losses in example_losses(prediction, y, scale).items():
             assert losses.shape == y.shape
             mean = float(losses.mean())
             assert (mean**0.5 if name in root else mean) == pytest.approx(expected[name], rel=1e-5)
@@ -62,8 +64,16 @@ def test_a_constant_guess_knows_the_targets_alone():
     found = constant_guess(train, y, 2)
     probs = np.array([3.5, 1.5]) / 5
     assert found["accuracy"] == 0.5 and found["nll"] == pytest.approx(-np.log(probs).mean(), rel=1e-5)
-    real = constant_guess(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 4.0]), 0, target_std=10.0)
+    real = constant_guess(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 4.0]), 0, Affine(std=(10.0,)))
     assert real["rmse"] == pytest.approx(10 * 2**0.5)
+    # On a logarithmic scale, the squared error is that of the mean, and the density that of a log-normal.
+    scale = Affine((2.0,), (0.5,), log=True)
+    z = torch.tensor([-1.0, 1.0])
+    logs = constant_guess(z, z, 0, scale)
+    values = scale.inverse(z)
+    assert logs["rmse"] == pytest.approx(float(values.std(correction=0)), rel=1e-6)
+    expected = torch.distributions.LogNormal(2.0, 0.5).log_prob(values).mean()
+    assert logs["lpd"] == pytest.approx(float(expected), rel=1e-5)
     normal = torch.distributions.Normal(20.0, 10.0)
     assert real["lpd"] == pytest.approx(float(normal.log_prob(torch.tensor([20.0, 40.0])).mean()), rel=1e-5)
 
@@ -89,7 +99,7 @@ def test_targets_of_the_predicted_distribution_are_uniform_in_it():
 
 def test_intervals_are_shown_in_order_and_in_the_units_of_the_data(values):
     prediction, y = values
-    shown = intervals(prediction, y, 0.95, mean=100.0, std=10.0)
+    shown = intervals(prediction, y, 0.95, Affine((100.0,), (10.0,)))
     assert len(shown["mean"]) == 40 and shown["mean"] == sorted(shown["mean"])
     assert all(low < middle < high for low, middle, high in zip(shown["lower"], shown["mean"], shown["upper"]))
     assert set(np.round(shown["target"], 3)) <= set(np.round(100 + 10 * y.double().numpy(), 3))

@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 
+from leanbayes.compare.train import train_and_valid_counts
 from leanbayes.data import TableError, generate, load
 from leanbayes.data._dataset import Origin
 
@@ -22,9 +23,15 @@ def test_the_last_rows_are_for_the_test(tmp_path, options):
     mixed = np.random.RandomState(0).permutation(ROWS)
     read = table(tmp_path, DAYS[mixed], [f"{n}.5" for n in mixed], order_by="day", **options)
     parts = [(part.y - 0.5).tolist() for part in (read.train, read.valid, read.test)]
-    assert parts == [list(range(72)), list(range(72, 80)), list(range(80, 100))]
+    assert parts == [list(range(64)), list(range(64, 80)), list(range(80, 100))]
     assert "in the order of 'day': the last rows are for testing, those before them for validation" in read.notes
     assert read.shape == ((1,) if options else (6,))
+
+
+def test_no_rows_from_before_join_the_validation_part(tmp_path):
+    # There are enough of the last ones, so that training does not add others at random.
+    assert train_and_valid_counts(table(tmp_path, DAYS, order_by="day")) == (64, 16)
+    assert len(table(tmp_path, DAYS, order_by="day", valid=0).valid) == 0
 
 
 def test_by_a_number(tmp_path):

@@ -12,7 +12,7 @@ from torch import nn
 
 import leanbayes as lb
 from leanbayes.learn import BayesClassifier, BayesRegressor
-from leanbayes.learn._loop import Falling
+from leanbayes.learn._loop import Falling, Loop
 from leanbayes.learn._methods import named_method
 from leanbayes.models import MLP
 from leanbayes.objectives.noise import held_out_variance
@@ -334,3 +334,35 @@ def _with_norm(features, outputs):
 def test_bad_settings_are_named(settings, message, blobs):
     with pytest.raises(ValueError, match=message):
         BayesClassifier(**{**QUICK, **settings}).fit(*blobs)
+
+
+@pytest.mark.parametrize("estimator", [BayesClassifier, BayesRegressor])
+def test_no_group_is_divided_between_training_and_held_out_rows(estimator, monkeypatch):
+    seen = {}
+
+    def watch(loop, rows, held, *others):
+        seen.update(kept=rows, held=held)
+        return Loop.run(loop, rows, 1) or loop.history.records[-1].update(valid_nll=loop.evaluate(held))
+
+    monkeypatch.setattr(Loop, "run_until_worse", watch)
+    names = np.array([f"patient {n}" for n in np.random.RandomState(0).permutation(np.arange(120) % 30)])
+    # The only input says which group a row is of; some rows are equal, too.
+    X = np.array([[float(name.split()[1])] for name in names])
+    y = X[:, 0] % 3 if estimator is BayesClassifier else np.arange(120) % 7 / 3
+    found = estimator(**QUICK).fit(X, y, groups=names)
+    kept, held = ({round(value, 6) for value in seen[part].x[:, 0].tolist()} for part in ("kept", "held"))
+    assert len(kept) + len(held) == 30 and not kept & held and len(held) > 3
+    assert found.predict(X).shape == (120,)
+
+
+def test_groups_are_one_for_each_row(blobs):
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        BayesClassifier(**QUICK).fit(*blobs, groups=[1, 2])
+    with pytest.raises(ValueError, match="cannot hold out a part of 1 group"):
+        BayesClassifier(**QUICK).fit(*blobs, groups=np.ones(120))
+
+
+def test_rows_that_are_groups_of_their_own_are_held_out_like_rows(blobs):
+    X, y = blobs
+    alone = BayesClassifier(**QUICK).fit(X, y, groups=np.arange(120))
+    assert len(alone.validation_curve_) > 0 and alone.score(X, y) > 0.9

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import leanbayes as lb
+from leanbayes.models import create
 from leanbayes.objectives import steps
 
 
@@ -468,6 +469,17 @@ class MovesExamples(nn.Module):
         x = x.transpose(0, 1) if self.moved else x
         x = self.b(self.a(x).tanh())
         return x.mean(0) if self.moved else x.mean(1)
+
+
+@pytest.mark.parametrize("seed", [3, 5, 27, 35])
+def test_rounding_is_not_taken_for_samples_that_mix(seed):
+    # One far value among ordinary ones: large hidden units that cancel in the output.
+    torch.manual_seed(seed)
+    x = torch.randn(64, 6)
+    x[0] *= 10
+    model = create("tabular_mlp", in_features=6, outputs=1).fit_bins_(x)
+    model = lb.bayesianize(model, lb.BatchEnsemble(components=16, random_sign=0.5, init_spread=0.0))
+    assert lb.ELBO(model, 64, lb.Gaussian(1.0))(x, torch.zeros(64)).loss.isfinite()
 
 
 @pytest.mark.parametrize(

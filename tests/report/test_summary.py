@@ -119,6 +119,16 @@ def test_one_seed_and_few_examples_are_said_to_be():
     assert twice[CHOICE].more == () and "400 test examples and 2 seeds" in twice["How sure is this?"].answer
 
 
+def test_examples_of_a_group_count_as_one():
+    paired = apart(among=("rank1", "plain"))
+    few = findings(PLAIN, RANK1, seeds=[0], examples={"test": 400, "test_groups": 30}, paired=paired)
+    assert few[CHOICE].more[-1].startswith("With 400 test examples of 30 groups, only large differences show.")
+    assert "rest on 400 test examples of 30 groups and one seed" in few["How sure is this?"].answer
+    found = findings(PLAIN, RANK1, examples={"test": 400, "test_groups": 4}, paired=paired)
+    assert list(found) == [CHOICE]
+    assert found[CHOICE].answer.startswith("No answer yet: 400 test examples of 4 groups cannot tell methods apart.")
+
+
 @pytest.mark.parametrize(("count", "told"), [(1, "1 test example cannot"), (9, "9 test examples cannot")])
 def test_a_handful_of_examples_gives_no_answer(count, told):
     found = findings(PLAIN, RANK1, examples={"test": count}, paired=apart(among=("rank1", "plain")))

@@ -16,7 +16,7 @@ _SPELLINGS = (
     ),
     (re.compile(r"\b(categories|numbers)=\[\]"), r"no --\1"),
     (
-        re.compile(r"\b(missing|task|target|normalise|class_weight|order_by)='([^']*)',?"),
+        re.compile(r"\b(missing|task|target|normalise|class_weight|order_by|group_by|target_scale)='([^']*)',?"),
         lambda found: _flag(found[1], [found[2]]),
     ),
     (re.compile(r"\bheader=False"), "--no-header"),

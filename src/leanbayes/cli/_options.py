@@ -30,8 +30,8 @@ PRESET_NAMES = (
     "ecmp",
 )
 _READER_OPTIONS = (
-    "target", "task", "categories", "numbers", "drop", "missing", "na", "header", "separator", "order_by", "classes",
-    "split", "size", "download",
+    "target", "task", "categories", "numbers", "drop", "missing", "na", "header", "separator", "order_by", "group_by",
+    "target_scale", "classes", "split", "size", "download",
 )  # fmt: skip
 
 
@@ -171,6 +171,17 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         "--order-by",
         metavar="COLUMN",
         help="a table's column of dates or numbers: test on the last rows by it (default: rows drawn at random)",
+    )
+    group.add_argument(
+        "--group-by",
+        metavar="COLUMN",
+        help="a table's column that says what rows belong to, such as a patient: no two parts share one, so "
+        "that figures are for new ones (default: rows drawn one by one)",
+    )
+    group.add_argument(
+        "--target-scale",
+        choices=("auto", "linear", "log"),
+        help="predict a number as it is or its logarithm (default: the logarithm of clearly skewed targets of tables)",
     )
     group.add_argument("--classes", type=count, help="number of classes of an NPZ file")
     group.add_argument("--split", type=seed, help="which published split of a UCI set")

@@ -42,9 +42,8 @@ def run(options: argparse.Namespace) -> int:
     rows = unseen_rows(saved, options.data, options.root, split=options.split, include_seen=options.include_seen)
     x, y = rows.part.tensor(), rows.part.y
     scale = saved.schema.normalisation
-    target_std = 1.0 if scale.targets is None else scale.targets.std[0]
     prediction = predict_all(saved.model, scale(x), options.samples, saved.likelihood)
-    metrics = measure(prediction, scale.scale_targets(y), target_std)
+    metrics = measure(prediction, scale.scale_targets(y), scale.targets)
     notes = [*found.notes, *map(spelled, rows.notes)]
     data = options.data or saved.about.get("data", "its data")
     if options.json:

@@ -62,10 +62,9 @@ def run(options: argparse.Namespace) -> int:
     )  # fmt: skip
     metrics = {}
     if len(dataset.test):
-        scale = dataset.normalisation.targets
         x, y = dataset.ready("test")
         prediction = predict_all(model, x, options.samples, likelihood)
-        metrics = measure(prediction, y, 1.0 if scale is None else scale.std[0])
+        metrics = measure(prediction, y, dataset.normalisation.targets)
         screen.print(metric_table(f"{method.title}, {counted(len(y), 'test example')}", metrics))
     screen.print(f"model: {out}", markup=False, highlight=False, soft_wrap=True)
     if options.json:

@@ -90,14 +90,13 @@ def _files(given: str, schema: Any) -> dict[str, list[Any]]:
 def _columns(prediction: Any, schema: Any) -> dict[str, list[Any]]:
     """What is written: the label and probabilities, or mean and interval in the target's units; then uncertainties."""
     if schema.task == "regression":
-        scale = schema.normalisation
-        lower, upper = prediction.quantile([0.025, 0.975]).squeeze(-1)
-        return {
-            "mean": scale.restore_targets(prediction.mean.squeeze(-1).double()).tolist(),
-            "std": scale.restore_std(prediction.std.squeeze(-1).double()).tolist(),
-            "lower95": scale.restore_targets(lower.double()).tolist(),
-            "upper95": scale.restore_targets(upper.double()).tolist(),
-        }
+        from leanbayes.compare.units import moments, restored
+
+        scale = schema.normalisation.targets
+        mean, std = moments(prediction, scale)
+        lower, upper = prediction.quantile([0.025, 0.975])
+        tensors = {"mean": mean, "std": std, "lower95": restored(lower, scale), "upper95": restored(upper, scale)}
+        return {name: values.squeeze(-1).tolist() for name, values in tensors.items()}
     names = schema.class_names
     found: dict[str, list[Any]] = {"label": [names[number] for number in prediction.label.tolist()]}
     for name in ("confidence", "entropy", "mutual_information"):

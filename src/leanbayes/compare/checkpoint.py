@@ -13,13 +13,13 @@ import torch
 from torch import nn
 
 from leanbayes._save import load, save
-from leanbayes.compare.seen import Seen, read_seen
+from leanbayes.compare.seen import GROUPS, SEEN, Seen, read_seen
 from leanbayes.data import Schema
 from leanbayes.objectives import Categorical, Gaussian
 from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.training.files import prepare_folder, write_bytes
 
-MODEL, ABOUT, SEEN = "model.safetensors", "model.json", "seen.npy"
+MODEL, ABOUT = "model.safetensors", "model.json"
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,10 @@ def save_checkpoint(
     """
     folder = prepare_folder(folder)
     # Of a model that stood here before.
-    (folder / SEEN).unlink(missing_ok=True)
-    if seen is not None and seen.hashes is not None:
-        write_bytes(folder / SEEN, seen.to_bytes())
+    for name in (SEEN, GROUPS):
+        (folder / name).unlink(missing_ok=True)
+    for name, content in ({} if seen is None else seen.files()).items():
+        write_bytes(folder / name, content)
     record = {} if seen is None else {"seen": seen.to_json()}
     write_json(folder / ABOUT, {**about, **record, **_noise(likelihood), "schema": schema.to_json()})
     save(model, folder / MODEL)
@@ -125,7 +126,7 @@ def load_checkpoint(path: str | os.PathLike[str], device: str | torch.device = "
         if most is not None:
             likelihood.log_most.fill_(math.log(most))
     model = load(folder / MODEL).to(device).eval()
-    rows = None if seen is None else read_seen(seen, folder / SEEN)
+    rows = None if seen is None else read_seen(seen, folder)
     return Checkpoint(model, likelihood.to(device), Schema.from_json(schema), about, rows)
 
 

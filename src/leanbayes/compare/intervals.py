@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from leanbayes._prediction import Prediction
+from leanbayes.compare.units import moments, restored
+from leanbayes.data._normalise import Affine
 from leanbayes.metrics import functional as F
 from leanbayes.objectives.likelihoods import Gaussian
 
@@ -37,22 +39,22 @@ def calibration(prediction: Prediction, y: Tensor) -> dict[str, Any]:
     return {"level": list(_LEVELS), "coverage": inside, "pit": counts}
 
 
-def intervals(prediction: Prediction, y: Tensor, level: float, mean: float, std: float) -> dict[str, list[float]]:
+def intervals(prediction: Prediction, y: Tensor, level: float, scale: Affine | None = None) -> dict[str, list[float]]:
     """Some test examples in the order of their predictions, evenly spaced, in the units of the data.
 
     Args:
         prediction: Of the examples.
         y: Their targets, as the network was fitted to them.
         level: Of the intervals.
-        mean: What 0 is in the data.
-        std: What one unit is in the data.
+        scale: How the targets were scaled, None where they were not.
 
     Returns:
         Predicted means, ends of the intervals, and targets.
     """
-    centre = prediction.mean.flatten()
+    centre = moments(prediction, scale)[0].flatten()
     order = centre.argsort(stable=True)
     chosen = order[torch.linspace(0, len(order) - 1, min(_SHOWN, len(order))).round().long()]
     lower, upper = (bound.flatten() for bound in F.central_interval(prediction, level))
-    columns = {"mean": centre, "lower": lower, "upper": upper, "target": y.flatten()}
-    return {name: (values[chosen].double() * std + mean).tolist() for name, values in columns.items()}
+    columns = {"lower": lower, "upper": upper, "target": y.flatten()}
+    shown = {name: restored(values[chosen], scale).tolist() for name, values in columns.items()}
+    return {"mean": centre[chosen].tolist(), **shown}

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from leanbayes._prediction import Prediction
+from leanbayes.compare.units import log_density, squared_errors
+from leanbayes.data._normalise import Affine
 from leanbayes.metrics import functional as F
 from leanbayes.metrics.functional.classification import TINY
 from leanbayes.objectives.likelihoods import Gaussian
@@ -23,20 +25,19 @@ LOSSES = "losses.npz"
 CONFIDENCE = "confidence"
 
 
-def example_losses(prediction: Prediction, y: Tensor, target_std: float = 1.0) -> dict[str, Tensor]:
+def example_losses(prediction: Prediction, y: Tensor, scale: Affine | None = None) -> dict[str, Tensor]:
     """One value per example ``[N]`` for each metric that is a mean over examples.
 
     Args:
         prediction: Of the examples.
         y: Their targets, as the network was fitted to them.
-        target_std: What one unit of those is in the data.
+        scale: How real ones were scaled, None where they were not.
 
     Returns:
         By metric; for "rmse" the squared errors.
     """
     if isinstance(prediction.likelihood, Gaussian):
-        error = (prediction.mean.reshape(y.shape) - y).double() * target_std
-        return {"rmse": error.square(), "lpd": prediction.log_prob(y).double() - np.log(target_std)}
+        return {"rmse": squared_errors(prediction, y, scale), "lpd": log_density(prediction, y, scale)}
     probs, own = prediction.probs.double(), prediction.probs.double().gather(1, y.long().unsqueeze(1)).squeeze(1)
     return {
         "accuracy": (prediction.label == y).double(),
@@ -62,13 +63,16 @@ def read_losses(folder: Path) -> dict[str, Tensor]:
         return {}
 
 
-def paired_tests(out: Path, methods: list[str], seeds: tuple[int, ...]) -> list[dict[str, Any]]:
+def paired_tests(
+    out: Path, methods: list[str], seeds: tuple[int, ...], groups: Tensor | None = None
+) -> list[dict[str, Any]]:
     """Every pair of methods on the same test examples.
 
     Args:
         out: The folder of the comparison.
         methods: Names of those that are done.
         seeds: Of the networks.
+        groups: A number for the group of each test example; None where they are independent.
 
     Returns:
         For each metric and pair the difference of the first less the second, in standard errors too.
@@ -81,7 +85,7 @@ def paired_tests(out: Path, methods: list[str], seeds: tuple[int, ...]) -> list[
             own, other = stacked[first][metric], stacked[second].get(metric)
             if metric == CONFIDENCE or other is None or own.shape != other.shape:
                 continue
-            test = F.paired_test(own, other)
+            test = F.paired_test(own, other, groups)
             records.append(
                 {"metric": metric, "first": first, "second": second}
                 | {"difference": float(test.difference), "z": float(test.z)}
@@ -90,7 +94,7 @@ def paired_tests(out: Path, methods: list[str], seeds: tuple[int, ...]) -> list[
 
 
 def guess_tests(
-    out: Path, methods: list[str], seeds: tuple[int, ...], guess: dict[str, Tensor]
+    out: Path, methods: list[str], seeds: tuple[int, ...], guess: dict[str, Tensor], groups: Tensor | None = None
 ) -> list[dict[str, Any]]:
     """Every method beside a constant guess on the same test examples.
 
@@ -99,6 +103,7 @@ def guess_tests(
         methods: Names of those that are done.
         seeds: Of the networks.
         guess: What the guess gets for every example, by metric.
+        groups: A number for the group of each test example; None where they are independent.
 
     Returns:
         For each metric and method the difference of the method less the guess, in standard errors too.
@@ -108,7 +113,7 @@ def guess_tests(
         own = _stacked([read_losses(out / method / f"seed{seed}") for seed in seeds])
         for metric in guess.keys() & own.keys():
             if own[metric].shape[1:] == guess[metric].shape:
-                test = F.paired_test(own[metric], guess[metric].expand_as(own[metric]))
+                test = F.paired_test(own[metric], guess[metric].expand_as(own[metric]), groups)
                 records.append(
                     {"metric": metric, "method": method, "difference": float(test.difference), "z": float(test.z)}
                 )

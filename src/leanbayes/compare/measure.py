@@ -16,6 +16,8 @@ from leanbayes.compare.alarms import fpr_interval
 from leanbayes.compare.intervals import calibration, intervals
 from leanbayes.compare.losses import CONFIDENCE, example_losses
 from leanbayes.compare.shifts import Evaluation
+from leanbayes.compare.units import log_density, restored, root_mean, squared_errors
+from leanbayes.data._normalise import Affine
 from leanbayes.metrics import functional as F
 from leanbayes.objectives.likelihoods import Categorical, Gaussian, Likelihood
 
@@ -50,13 +52,13 @@ def predict_all(model: nn.Module, x: Tensor, samples: int | Literal["auto"], lik
     return Prediction(torch.cat(rows, 1), _on_cpu(likelihood))
 
 
-def measure(prediction: Prediction, y: Tensor, target_std: float = 1.0) -> dict[str, float]:
+def measure(prediction: Prediction, y: Tensor, scale: Affine | None = None) -> dict[str, float]:
     """Metrics of a prediction, those of real targets in the units of the data.
 
     Args:
         prediction: Of the examples.
         y: Their targets, as the network was fitted to them.
-        target_std: What one unit of those is in the data.
+        scale: How real ones were scaled, None where they were not.
 
     Returns:
         One number per metric.
@@ -64,10 +66,10 @@ def measure(prediction: Prediction, y: Tensor, target_std: float = 1.0) -> dict[
     if isinstance(prediction.likelihood, Gaussian):
         lower, upper = (bound.squeeze(-1) for bound in F.central_interval(prediction, LEVEL))
         return {
-            "rmse": float(F.rmse(prediction, y)) * target_std,
-            "lpd": float(prediction.log_prob(y).mean()) - math.log(target_std),
+            "rmse": root_mean(squared_errors(prediction, y, scale)),
+            "lpd": float(log_density(prediction, y, scale).mean()),
             "coverage": float(F.coverage(lower, upper, y)),
-            "width": float(F.interval_width(lower, upper)) * target_std,
+            "width": float(F.interval_width(restored(lower, scale), restored(upper, scale))),
         }
     return {
         "accuracy": float(F.accuracy(prediction, y)),
@@ -82,8 +84,7 @@ def measure_model(
     likelihood: Likelihood,
     data: Evaluation,
     samples: int | Literal["auto"],
-    target_mean: float,
-    target_std: float,
+    scale: Affine | None,
     names: tuple[str, ...],
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """All figures of one model.
@@ -93,8 +94,7 @@ def measure_model(
         likelihood: How its outputs are read.
         data: What to measure on.
         samples: Of every prediction, as `predict` takes them.
-        target_mean: What 0 is for the targets in the data.
-        target_std: What one unit of the targets is in the data.
+        scale: How real targets were scaled, None where they were not.
         names: Of the classes.
 
     Returns:
@@ -104,9 +104,9 @@ def measure_model(
     prediction = predict_all(model, data.x, samples, likelihood)
     found: dict[str, Any] = {
         "predict_ms_per_example": _milliseconds(model, data.x[:_TIMED], samples, likelihood),
-        "metrics": measure(prediction, data.y, target_std),
+        "metrics": measure(prediction, data.y, scale),
         "corrupted": {
-            str(severity): measure(predict_all(model, x, samples, likelihood), y, target_std)
+            str(severity): measure(predict_all(model, x, samples, likelihood), y, scale)
             for severity, (x, y) in data.corrupted.items()
         },
     }
@@ -118,14 +118,14 @@ def measure_model(
             found["examples"] = _examples(prediction, data.y, data.images, names)
     if isinstance(likelihood, Gaussian):
         found["calibration"] = calibration(prediction, data.y)
-        found["intervals"] = intervals(prediction, data.y, LEVEL, target_mean, target_std)
-    losses = example_losses(prediction, data.y, target_std)
+        found["intervals"] = intervals(prediction, data.y, LEVEL, scale)
+    losses = example_losses(prediction, data.y, scale)
     if isinstance(likelihood, Categorical):
         losses[CONFIDENCE] = prediction.probs.double().amax(1)
     return found, losses
 
 
-def constant_guess(train: Tensor, y: Tensor, classes: int, target_std: float = 1.0) -> dict[str, float]:
+def constant_guess(train: Tensor, y: Tensor, classes: int, scale: Affine | None = None) -> dict[str, float]:
     """The figures of a guess that looks at no input: the classes' shares, or mean and spread, of the training targets.
 
     A method that does no better has learned nothing.
@@ -134,18 +134,24 @@ def constant_guess(train: Tensor, y: Tensor, classes: int, target_std: float = 1
         train: Targets of the training part, as the network is fitted to them.
         y: Those of the test examples.
         classes: Their number, 0 for real targets.
-        target_std: What one unit of the targets is in the data.
+        scale: How real targets were scaled, None where they were not.
 
     Returns:
         One number per metric that such a guess has a meaningful value of.
     """
-    found = measure(_guess(train, len(y), classes), y, target_std)
+    found = measure(_guess(train, len(y), classes), y, scale)
+    if not classes:
+        found["rmse"] = root_mean(guess_losses(train, y, classes, scale)["rmse"])
     return {name: found[name] for name in (("accuracy", "nll", "brier") if classes else ("rmse", "lpd"))}
 
 
-def guess_losses(train: Tensor, y: Tensor, classes: int, target_std: float = 1.0) -> dict[str, Tensor]:
+def guess_losses(train: Tensor, y: Tensor, classes: int, scale: Affine | None = None) -> dict[str, Tensor]:
     """What the same guess gets for every test example, as `example_losses` has it; for the arguments see above."""
-    return example_losses(_guess(train, len(y), classes), y, target_std)
+    found = example_losses(_guess(train, len(y), classes), y, scale)
+    if scale is not None and scale.log:
+        # The mean of the targets, which that of a log-normal distribution with their scale need not be.
+        found["rmse"] = (restored(y, scale) - restored(train, scale).mean()).square()
+    return found
 
 
 def _guess(train: Tensor, rows: int, classes: int) -> Prediction:

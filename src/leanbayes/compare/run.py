@@ -31,6 +31,7 @@ from leanbayes.compare.train import (
     train_and_valid_counts,
 )
 from leanbayes.data import Dataset, load
+from leanbayes.data._normalise import Affine
 from leanbayes.data.augment import Augmentation
 from leanbayes.training.checkpoints import check_same_rows
 from leanbayes.training.errors import OutputError
@@ -166,8 +167,8 @@ def compare(
             entries[method.name] = _entry(job, method, result["settings"])
             result["methods"] = list(entries.values())
             done = [name for name, entry in entries.items() if entry["status"] == "done"]
-            result["paired"] = paired_tests(folder, done, job.seeds)
-            result["against_guess"] = guess_tests(folder, done, job.seeds, by_guess)
+            result["paired"] = paired_tests(folder, done, job.seeds, evaluation.groups)
+            result["against_guess"] = guess_tests(folder, done, job.seeds, by_guess, evaluation.groups)
             write_json(folder / RESULT, result)
             job.watch("done", entries[method.name])
     return result
@@ -216,20 +217,16 @@ def _counts(job: _Job) -> dict[str, int]:
     dataset, shifted = job.dataset, job.evaluation.corrupted
     train, valid = train_and_valid_counts(dataset)
     counts = {"train": train, "valid": valid, "test": len(job.evaluation.y)}
+    if job.evaluation.groups is not None:
+        counts["test_groups"] = len(job.evaluation.groups.unique())
     if shifted:
         counts["corrupted"] = len(next(iter(shifted.values()))[1])
     return counts if job.evaluation.ood is None else counts | {"ood": len(job.evaluation.ood)}
 
 
-def _guess_arguments(job: _Job) -> tuple[Tensor, Tensor, int, float]:
+def _guess_arguments(job: _Job) -> tuple[Tensor, Tensor, int, Affine | None]:
     targets = job.dataset.normalisation.scale_targets(job.dataset.train.y)
-    return targets, job.evaluation.y, job.dataset.classes or 0, _target_scale(job)[1]
-
-
-def _target_scale(job: _Job) -> tuple[float, float]:
-    """What 0 and one unit of the targets are in the data."""
-    scale = job.dataset.normalisation.targets
-    return (0.0, 1.0) if scale is None else (scale.mean[0], scale.std[0])
+    return targets, job.evaluation.y, job.dataset.classes or 0, job.dataset.normalisation.targets
 
 
 def _earlier(path: Path, result: dict[str, Any], resume: bool) -> list[dict[str, Any]]:
@@ -312,7 +309,7 @@ def _seed(job: _Job, method: Preset, seed: int, settings: dict[str, Any]) -> dic
     }
     model.eval()
     figures, losses = measure_model(
-        model, likelihood, job.evaluation, job.samples, *_target_scale(job), job.dataset.class_names
+        model, likelihood, job.evaluation, job.samples, job.dataset.normalisation.targets, job.dataset.class_names
     )
     run = finite(run | figures)
     save_checkpoint(

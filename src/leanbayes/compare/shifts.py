@@ -35,6 +35,7 @@ class Evaluation:
         ood_name: What those are.
         images: Test images from 0 to 1, None where the inputs are none.
         notes: What a reader of the figures should know.
+        groups: A number for the group of each test example; None where they are independent.
     """
 
     x: Tensor
@@ -45,6 +46,7 @@ class Evaluation:
     ood_name: str
     images: Tensor | None
     notes: tuple[str, ...] = ()
+    groups: Tensor | None = None
 
 
 def make_evaluation(
@@ -82,6 +84,7 @@ def make_evaluation(
         ood_name=name,
         images=pixels,
         notes=notes,
+        groups=part.groups,
     )
 
 

@@ -17,12 +17,13 @@ from leanbayes.compare.noise import fit_noise
 from leanbayes.compare.presets import Preset
 from leanbayes.compare.seen import identity
 from leanbayes.data import Dataset, Schema
+from leanbayes.data._split import FEWEST_ROWS, held_out_count
 from leanbayes.data.augment import Augmentation, standard
 from leanbayes.models import TabularMLP
 from leanbayes.objectives import Categorical, Gaussian
 from leanbayes.objectives.likelihoods import Likelihood
 from leanbayes.training import History, TrainConfig, fit
-from leanbayes.training.holdout import FEWEST_ROWS, divide_examples, held_out_count, join
+from leanbayes.training.holdout import divide_examples, join
 from leanbayes.training.runtime import choose_device
 
 # Optimiser steps of the named budgets, and the most epochs that they may take.
@@ -261,7 +262,9 @@ def _lacking(dataset: Dataset) -> int:
     """How many training rows go to a validation part that is too small to stop on."""
     rows = len(dataset.train) + len(dataset.valid)
     in_memory = all(isinstance(part.x, Tensor) for part in (dataset.train, dataset.valid))
-    if rows < FEWEST_ROWS or not len(dataset.valid) or not in_memory:
+    # Single rows of a group would be in both parts; its reader holds out enough groups.
+    grouped = dataset.valid.groups is not None
+    if rows < FEWEST_ROWS or not len(dataset.valid) or not in_memory or grouped:
         return 0
     return max(0, held_out_count(rows) - len(dataset.valid))
 

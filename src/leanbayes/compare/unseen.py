@@ -77,9 +77,9 @@ def unseen_rows(
             part, others = dataset.test, len(dataset.train) + len(dataset.valid)
         else:
             part, notes = _everything(saved, path, dataset)
-    part = Part(part.tensor(), part.y)
+    part = replace(part, x=part.tensor())
     found = _test_part(saved, data, part, others) if own else _without_seen(saved, data, part, include_seen)
-    return replace(found, notes=(*notes, *found.notes))
+    return replace(found, notes=(*notes, *found.notes, *_on_groups(saved, found.part)))
 
 
 def _trained_on(saved: Checkpoint, root: Any) -> tuple[str, Any]:
@@ -142,7 +142,7 @@ def _everything(saved: Checkpoint, path: Path, again: Dataset | None) -> tuple[P
         rows = read_rows(path, schema, targets="needed")
         if rows.y is None:
             raise ValueError(f"{path} has no targets to measure against; use `leanbayes predict` without them")
-        return Part(rows.x, rows.y), rows.notes
+        return Part(rows.x, rows.y, rows.groups), rows.notes
     if again is not None and again.origin is not None:
         options = again.origin.options
     else:  # images get the size that the network takes
@@ -203,3 +203,21 @@ def _without_seen(saved: Checkpoint, data: Any, part: Part, include_seen: bool) 
     )
     kept = part.take(np.flatnonzero(~known))
     return Unseen(kept, 0, count, (note,) if count else ())
+
+
+def _on_groups(saved: Checkpoint, part: Part) -> tuple[str, ...]:
+    """A note on how many rows are of groups that training has seen, where its parts were made of groups."""
+    name = saved.schema.group
+    if name is None or saved.seen is None or saved.seen.groups is None:
+        return ()
+    known = saved.seen.knows_group(part)
+    if known is None or part.groups is None:
+        return (f"without a column {name!r}, it cannot be known which of these rows are of one seen in training",)
+    if not known.any():
+        return (f"the figures are for values of {name!r} that training has not seen",)
+    groups = part.groups.numpy()
+    old, all_groups = len(np.unique(groups[known])), len(np.unique(groups))
+    return (
+        f"{int(known.sum())} of the {len(known)} rows are of a {name!r} that training has seen ({old} of {all_groups} "
+        "values); figures on them say nothing about new ones",
+    )

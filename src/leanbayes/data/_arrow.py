@@ -80,11 +80,12 @@ def read_cells(path: Path, *, separator: str | None = None, header: bool = True,
         raise ValueError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}") from None
     except (UnicodeDecodeError, OSError, EOFError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read as a table: {error}") from None
-    if not table.num_rows or not table.num_columns:
-        raise ValueError(f"{path} has no rows; a table with one row per example is needed")
     missing = arrow.array(sorted({*_MISSING, *(text.strip().lower() for text in na)}))
     names = _distinct(list(table.column_names), notes)
     columns = {name: _trimmed(arrow, column, missing) for name, column in zip(names, table.columns)}
+    columns = _without_repeated_names(columns, table.column_names, notes)
+    if not columns or not len(next(iter(columns.values()))):
+        raise ValueError(f"{path} has no rows; a table with one row per example is needed")
     return Cells(_without_last_rows(columns), separator, tuple(notes))
 
 
@@ -219,6 +220,23 @@ def _trimmed(arrow: Any, column: Any, missing: Any) -> Any:
         return column
     column = compute.utf8_trim_whitespace(column.cast(arrow.string()))
     return compute.if_else(compute.is_in(compute.utf8_lower(column), value_set=missing), None, column)
+
+
+def _without_repeated_names(columns: dict[str, Any], names: list[str], notes: list[str]) -> dict[str, Any]:
+    """Without the rows that have the names of all columns again, as where files were joined."""
+    arrow, compute = need("pyarrow", "tables"), need("pyarrow.compute", "tables")
+    if not all(map(arrow.types.is_string, (column.type for column in columns.values()))) or not all(names):
+        return columns
+    again = None
+    for name, column in zip(names, columns.values()):
+        same = compute.fill_null(compute.equal(column, name.strip()), False)
+        again = same if again is None else compute.and_(again, same)
+        if not compute.any(again).as_py():
+            return columns
+    count = compute.sum(again).as_py()
+    lines = "line that repeats" if count == 1 else "lines that repeat"
+    notes.append(f"{count} {lines} the names of the columns {'was' if count == 1 else 'were'} left out")
+    return {name: column.filter(compute.invert(again)) for name, column in columns.items()}
 
 
 def _without_last_rows(columns: dict[str, Any]) -> dict[str, Any]:

@@ -41,6 +41,8 @@ def assemble(
     file_options: Mapping[str, Any] | None = None,
     ids: Sequence[str] = (),
     target_unit: str = "",
+    group: str | None = None,
+    log_targets: bool = False,
     notes: Sequence[str] = (),
 ) -> Dataset:
     """Check the targets, hold out what is not there yet, fit the scaling, and put everything together.
@@ -66,6 +68,8 @@ def assemble(
         file_options: How a table's file was read.
         ids: Columns of a table that name its rows.
         target_unit: What stands beside the numbers of the target's column.
+        group: Column of a table whose values name the groups that rows belong to.
+        log_targets: Whether the logarithm of the targets of a regression is scaled.
         notes: Sentences for the user.
 
     Returns:
@@ -88,7 +92,7 @@ def assemble(
         class_names=tuple(class_names),
         normalisation=Normalisation(
             _input_scale(train.x, inputs, normalise, columns, missing in ("mean", "impute"), seed),
-            Affine.fit(train.y) if task == "regression" and normalise != "none" else None,
+            Affine.fit(train.y, log=log_targets) if task == "regression" and normalise != "none" else None,
         ),
         columns=tuple(columns),
         target=target,
@@ -97,6 +101,7 @@ def assemble(
         file_options=dict(file_options or {}),
         ids=tuple(ids),
         target_unit=target_unit,
+        group=group,
     )
     return Dataset(name, schema, train, valid_part, test, tuple(notes))
 

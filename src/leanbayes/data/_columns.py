@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -12,7 +13,11 @@ from numpy.typing import NDArray
 from leanbayes.data._arrow import Cells
 from leanbayes.data._dataset import Column
 from leanbayes.data._extras import need
-from leanbayes.data._formats import Format, as_seconds, find_decimal, find_format, read_as
+from leanbayes.data._formats import UNIX, Format, as_seconds, find_decimal, find_format, read_as
+from leanbayes.data._words import names_a_time
+
+# Seconds since 1970 of the first of January in 1990 and in 2100.
+_SINCE, _UNTIL = 631152000.0, 4102444800.0
 
 
 @dataclass(frozen=True)
@@ -69,17 +74,23 @@ class RawColumn:
         return RawColumn(self.name, self.values[numbers], self.whole, self.format, cells, wrong)
 
 
-def infer_columns(cells: Cells) -> list[RawColumn]:
-    """Columns as numbers, dates, yes and no, or texts, whichever they look like."""
+def infer_columns(cells: Cells, numbers: Sequence[str] = ()) -> list[RawColumn]:
+    """Columns as numbers, dates, yes and no, or texts, whichever they look like.
+
+    Args:
+        cells: Of the file.
+        numbers: Names of those that are numbers even if they look like Unix times.
+    """
     types = need("pyarrow", "tables").types
     texts = {name: column for name, column in cells.columns.items() if types.is_string(column.type)}
     decimal = find_decimal(list(texts.values()), cells.separator)
-    return [
+    columns = [
         _by_format(name, column, find_format(column, decimal, cells.separator))
         if name in texts
         else _typed(name, column)
         for name, column in cells.columns.items()
     ]
+    return [column if column.name in numbers else _as_times(column, unix_format(column)) for column in columns]
 
 
 def read_stored(cells: Cells, code: Column) -> RawColumn:
@@ -91,10 +102,12 @@ def read_stored(cells: Cells, code: Column) -> RawColumn:
     """
     column = cells.columns[code.name]
     if not need("pyarrow", "tables").types.is_string(column.type):
-        return _typed(code.name, column)
+        return _as_times(_typed(code.name, column), code.format)
     if not code.format:
         return _by_format(code.name, column, Format("text"))
-    read = _by_format(code.name, column, Format(code.source, code.format, code.others, unit=code.unit))
+    read = _by_format(
+        code.name, column, Format(code.source, code.format, code.others, unit=code.unit, extras=code.extras)
+    )
     if read.wrong is not None and read.wrong.any():
         # The same values, written as in another country, or without their unit.
         found = find_format(column, find_decimal([column], cells.separator), cells.separator)
@@ -103,6 +116,24 @@ def read_stored(cells: Cells, code: Column) -> RawColumn:
             return _by_format(code.name, column, found)
     # A text among numbers that are categories is one more value, not a wrong one.
     return read.as_text() if code.kind == "category" else read
+
+
+def unix_format(column: RawColumn) -> str:
+    """The format of a column that is named like a time and holds Unix times, all since 1990; empty for others."""
+    if column.is_text or column.format.kind != "number" or column.format.unit or not names_a_time(column.name):
+        return ""
+    known = column.values[~column.missing]
+    if not len(known):
+        return ""
+    first, last = known.min(), known.max()
+    return next((name for name, step in UNIX.items() if _SINCE <= first * step and last * step <= _UNTIL), "")
+
+
+def _as_times(column: RawColumn, form: str) -> RawColumn:
+    """Numbers as the Unix times that they are."""
+    if form not in UNIX or column.format.kind != "number":
+        return column
+    return replace(column, values=column.values * UNIX[form], whole=False, format=Format("date", form))
 
 
 def number_text(value: float) -> str | None:

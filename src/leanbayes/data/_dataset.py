@@ -25,10 +25,12 @@ class Part:
     Attributes:
         x: Inputs as they were read, ``[N, ...]``: bytes for images, float64 for tables, ids for text; or `Rows`.
         y: Class numbers (int64), 0 and 1 (int64), or real targets in their own units (float64), ``[N]``.
+        groups: A number for the group of each row (int64), ``[N]``; None where rows stand alone.
     """
 
     x: Tensor | Rows
     y: Tensor
+    groups: Tensor | None = None
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
@@ -44,7 +46,7 @@ class Part:
         """The examples of these rows, an array or tensor of whole numbers."""
         index = torch.as_tensor(rows)
         x = self.x[index] if isinstance(self.x, Tensor) else _subset(self.x, index)
-        return Part(x, self.y[index])
+        return Part(x, self.y[index], None if self.groups is None else self.groups[index])
 
     def spaced(self, limit: int) -> Part:
         """At most `limit` examples, evenly spaced, so that a sorted part keeps all kinds."""
@@ -82,6 +84,7 @@ class Column:
         origin: The first date of training, in seconds since 1970.
         unit: What stands beside its numbers, such as "kg"; empty for none.
         limits: The smallest and the largest number of training; None where they are not known.
+        extras: What besides plain numbers is read as numbers, such as "multiples" (1.2M).
     """
 
     name: str
@@ -94,6 +97,7 @@ class Column:
     origin: float = 0.0
     unit: str = ""
     limits: tuple[float, float] | None = None
+    extras: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind is None:
@@ -141,7 +145,7 @@ class Column:
         found: dict[str, Any] = {"name": self.name, "categories": list(self.categories), "kind": self.kind}
         found |= {"format": self.format, "others": list(self.others), "indicator": self.indicator}
         found |= {"parts": list(self.parts), "origin": self.origin, "unit": self.unit}
-        found |= {"limits": None if self.limits is None else list(self.limits)}
+        found |= {"limits": None if self.limits is None else list(self.limits), "extras": list(self.extras)}
         return {name: value for name, value in found.items() if value or name in ("name", "categories")}
 
     @classmethod
@@ -168,6 +172,7 @@ class Schema:
         file_options: How a table's file was read: separator, header, na.
         ids: Columns of a table that identify its rows: not inputs, but predictions keep them.
         target_unit: What stands beside the numbers of the target's column, such as "kg"; empty for none.
+        group: Column of a table whose values name the groups that rows belong to; None for none.
     """
 
     task: Task
@@ -182,6 +187,7 @@ class Schema:
     file_options: dict[str, Any] = field(default_factory=dict)
     ids: tuple[str, ...] = ()
     target_unit: str = ""
+    group: str | None = None
 
     def __post_init__(self) -> None:
         if self.task not in get_args(Task):
@@ -211,6 +217,7 @@ class Schema:
             "file_options": self.file_options,
             "ids": list(self.ids),
             "target_unit": self.target_unit,
+            "group": self.group,
         }
 
     @classmethod
@@ -230,6 +237,7 @@ class Schema:
                 file_options=dict(value["file_options"]),
                 ids=tuple(value.get("ids", ())),
                 target_unit=value.get("target_unit", ""),
+                group=value.get("group"),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"the description of the data is damaged ({error!r}); load the data again") from None

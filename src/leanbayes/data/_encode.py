@@ -37,7 +37,8 @@ def fit_column(
     if category or column.is_text:
         form = column.format.pattern if kind == "number" else ""
         names = tuple(sorted(top_categories(column, rows, most)))
-        return Column(column.name, names, "category", form, column.format.others, indicator, unit=column.format.unit)
+        unit, extras = column.format.unit, column.format.extras
+        return Column(column.name, names, "category", form, column.format.others, indicator, unit=unit, extras=extras)
     if kind == "date":
         parts, origin = _date_parts(column.values[rows])
         return Column(column.name, (), "date", column.format.pattern, column.format.others, indicator, parts, origin)
@@ -49,6 +50,7 @@ def fit_column(
         others=column.format.others,
         indicator=indicator,
         unit=column.format.unit,
+        extras=column.format.extras,
         limits=(float(known.min()), float(known.max())) if kind == "number" and len(known) else None,
     )
 

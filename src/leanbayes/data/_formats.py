@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from leanbayes.data._amounts import DURATIONS, find_extras, rewritten
 from leanbayes.data._extras import need
 from leanbayes.data._units import SYMBOLS, find_unit, in_unit
 
@@ -55,6 +56,8 @@ _DAYS = {
     "%B %d, %Y": r"[A-Za-z]{3,} \d{1,2}, \d{4}",
     "%Y-%m": r"(19|20)\d{2}-\d{2}",
 }
+# Seconds of one step of a Unix time.
+UNIX = {"Unix seconds": 1.0, "Unix milliseconds": 1e-3, "Unix microseconds": 1e-6}
 ISO, ISO_ZONE = "ISO 8601", "ISO 8601 with zone"
 # What texts of each pattern look like.
 _DATES = {
@@ -87,6 +90,7 @@ class Format:
         whole: Whether all numbers are whole and written as 1 or 1.0.
         either: Whether days and months may be the other way round.
         unit: What stands beside all numbers, such as "kg" or "€".
+        extras: What besides plain numbers is read as numbers, such as "multiples" (1.2M).
     """
 
     kind: Kind
@@ -95,6 +99,7 @@ class Format:
     whole: bool = False
     either: bool = False
     unit: str = ""
+    extras: tuple[str, ...] = ()
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -141,7 +146,7 @@ def find_format(column: Any, decimal: str | None = None, separator: str | None =
             return Format("number", name, whole=_all(_matches(column, _WHOLE)), unit=find_unit(column))
     month_first = decimal != "," and separator != ";"
     found = _find_boolean(column) or _find_date(column, month_first) or _find_dates(column, month_first)
-    found = found or _find_with_unit(column, decimal, separator)
+    found = found or _find_with_extras(column, decimal, separator) or _find_with_unit(column, decimal, separator)
     if found is not None:
         return found
     best = max(names, key=lambda name: _count(hits[name]))
@@ -149,6 +154,17 @@ def find_format(column: Any, decimal: str | None = None, separator: str | None =
     if _are_stray(stray, column):
         return Format("number", best, tuple(sorted(stray.unique().to_pylist())))
     return Format("text")
+
+
+def _find_with_extras(column: Any, decimal: str | None, separator: str | None) -> Format | None:
+    """Numbers, once limits, durations and multiples are written as such."""
+    extras = find_extras(column)
+    if not extras:
+        return None
+    found = find_format(rewritten(column, extras)[0], decimal, separator)
+    if found.kind != "number":
+        return None
+    return replace(found, extras=extras, whole=found.whole and DURATIONS not in extras)
 
 
 def _find_with_unit(column: Any, decimal: str | None, separator: str | None) -> Format | None:
@@ -173,7 +189,10 @@ def _are_stray(texts: Any, column: Any) -> bool:
 
 
 def _without_unit(column: Any) -> Any:
-    unit = "" if _are_floats(column) else find_unit(column)  # to look for one takes long
+    if _are_floats(column):  # to look for a unit takes long
+        return column
+    column, _ = rewritten(column, find_extras(column))
+    unit = find_unit(column)
     return in_unit(column, unit)[0] if unit else column
 
 
@@ -188,11 +207,13 @@ def read_as(column: Any, form: Format) -> tuple[NDArray[np.float64], NDArray[np.
         float64 (dates: seconds since 1970), NaN where a value is missing or wrong; and which are wrong.
     """
     arrow, compute = need("pyarrow", "tables"), need("pyarrow.compute", "tables")
+    column, multiple = rewritten(column, form.extras)
     if form.others:
         column = compute.if_else(compute.is_in(column, value_set=arrow.array(form.others)), None, column)
     if form.kind == "number":
         numbers, factor = in_unit(column, form.unit) if form.unit else (column, arrow.scalar(1.0))
         good = _matches(numbers, _number_pattern(form.pattern))
+        factor = compute.multiply(factor, multiple)
         values = compute.multiply(_numbers(compute.if_else(good, numbers, None), form.pattern), factor)
     elif form.kind == "boolean":
         yes, no = form.pattern.split("/")
@@ -233,7 +254,7 @@ def _number_pattern(name: str) -> str:
         groups += r"|\d{1,2}(,\d{2})+,\d{3}"  # India's: 12,34,567
     digits = rf"({groups}|\d+)" if thousands else r"\d+"
     number = rf"({digits}({decimal}\d*)?|{decimal}\d+)([eE][+-]?\d+)?"
-    in_brackets = rf"|\([{SYMBOLS}]?\s?{number}\s?[{SYMBOLS}]?\)"  # as accountants write what is below zero
+    in_brackets = rf"|[{SYMBOLS}]?\s?\([{SYMBOLS}]?\s?{number}\s?[{SYMBOLS}]?\)"  # as accountants write minus
     words = "|[+-]?(inf|Inf|INF|infinity|Infinity)" if name == "1234.5" else ""
     return rf"[{SYMBOLS}]?\s?[+\-{_MINUS}]?[{SYMBOLS}]?{number}\s?[{SYMBOLS}]?{in_brackets}{words}"
 
@@ -241,7 +262,7 @@ def _number_pattern(name: str) -> str:
 def _numbers(column: Any, name: str) -> Any:
     arrow, compute = need("pyarrow", "tables"), need("pyarrow.compute", "tables")
     decimal = NUMBERS[name][0]
-    column = compute.replace_substring_regex(column, rf"^\((.*)\)$|{_MINUS}", r"-\1")
+    column = compute.replace_substring_regex(column, rf"^[{SYMBOLS}]?\s?\((.*)\)$|{_MINUS}", r"-\1")
     # What is neither a digit nor the decimal mark, a sign or an exponent goes.
     plain = compute.replace_substring_regex(column, rf"[^0-9a-zA-Z+\-{decimal}]", "")
     if decimal == ",":
@@ -265,9 +286,10 @@ def _has_comma_number(column: Any) -> bool:
 def _find_boolean(column: Any) -> Format | None:
     compute = need("pyarrow.compute", "tables")
     values = {value for value in compute.unique(compute.utf8_lower(column)).to_pylist() if value is not None}
-    if len(values) > 2:
+    # 1 and 0 among them mean the same.
+    if values <= {"1", "0"}:
         return None
-    pair = next((pair for pair in _PAIRS if values <= set(pair.split("/"))), None)
+    pair = next((pair for pair in _PAIRS if values <= {*pair.split("/"), "1", "0"}), None)
     return None if pair is None else Format("boolean", pair, whole=True)
 
 
@@ -341,6 +363,9 @@ def _seconds(column: Any, pattern: str) -> Any:
     if _OR in pattern:
         parts = {p: compute.if_else(_matches(column, _DATES[p]), column, None) for p in pattern.split(_OR)}
         return compute.coalesce(*(_seconds(part, p) for p, part in parts.items()))
+    if pattern in UNIX:
+        numbers = compute.if_else(_matches(column, _number_pattern("1234.5")), column, None)
+        return compute.multiply(_numbers(numbers, "1234.5"), UNIX[pattern])
     if pattern not in (ISO, ISO_ZONE):
         column = compute.if_else(_matches(column, _DATES[pattern]), column, None)
         clock = any(hour in pattern for hour in ("%H", "%I")) and "%b" not in pattern.lower()

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from leanbayes.data._arrow import CSV_ENDINGS, Cells, in_utf8, read_cells
 from leanbayes.data._checks import check_targets
-from leanbayes.data._columns import RawColumn, read_stored
+from leanbayes.data._columns import RawColumn, infer_columns, read_stored
 from leanbayes.data._dataset import Column, Schema
 from leanbayes.data._encode import encode_columns, infinite_row, listed, short, unseen, wrong_values
 from leanbayes.data._files import PathLike
+from leanbayes.data._groups import group_numbers
 from leanbayes.data._npz import read_npz
 from leanbayes.data._table_errors import Problem, TableError, raise_all
 from leanbayes.data._text import FIRST_WORD, encode
@@ -40,6 +41,7 @@ class NewRows:
         kept: Columns of a table that identify its rows, or that were asked for, by name.
         notes: What readers of the predictions should know, one sentence each.
         unseen: How many values of each column belong to none of its categories.
+        groups: A number for the group of each row ``[N]``; None where the file does not say.
     """
 
     x: Tensor
@@ -47,6 +49,7 @@ class NewRows:
     kept: dict[str, list[Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     unseen: dict[str, int] = field(default_factory=dict)
+    groups: Tensor | None = None
 
 
 def read_new(path: PathLike, schema: Schema) -> tuple[Tensor, Tensor | None]:
@@ -173,8 +176,16 @@ def _from_table(path: Path, schema: Schema, targets: str, keep: Sequence[str]) -
     x = torch.from_numpy(encode_columns(columns, schema.columns, len(columns[0].values)))
     names = dict.fromkeys([*(name for name in schema.ids if name in cells.columns), *keep])
     kept = {name: cells.columns[name].to_pylist() for name in names}
-    found = NewRows(x, None, kept, (*cells.notes, *notes), counts)
+    found = NewRows(x, None, kept, (*cells.notes, *notes), counts, _groups(cells, schema))
     return found if targets == IGNORED else _with_targets(found, cells, schema, path, targets)
+
+
+def _groups(cells: Cells, schema: Schema) -> Tensor | None:
+    """The groups of the rows, as those of training were read; None where there are none."""
+    if schema.group not in cells.columns:
+        return None
+    (column,) = infer_columns(replace(cells, columns={schema.group: cells.columns[schema.group]}))
+    return group_numbers(column.as_text().values.tolist())
 
 
 def _problems(columns: Sequence[RawColumn], schema: Schema, path: Path) -> list[Problem]:
@@ -272,7 +283,8 @@ def _with_targets(found: NewRows, cells: Cells, schema: Schema, path: Path, targ
         note = f"{count} of {len(known)} rows of {path.name} were left out, as they have no {column.name!r}"
         rows = np.flatnonzero(known)
         kept = {name: [values[row] for row in rows] for name, values in found.kept.items()}
-        found = replace(found, x=found.x[torch.from_numpy(rows)], kept=kept, notes=(*found.notes, note))
+        groups = None if found.groups is None else found.groups[torch.from_numpy(rows)]
+        found = replace(found, x=found.x[torch.from_numpy(rows)], kept=kept, notes=(*found.notes, note), groups=groups)
         column = column.take(known)
     return replace(found, y=_targets(column, schema, path))
 

@@ -25,6 +25,7 @@ class Affine:
         std: The same, none of them zero.
         axis: The axis of channels or features, counted in a batch.
         fill: Whether NaN stands for a missing value and becomes 0, the training mean.
+        log: Whether the logarithm is scaled, as of targets that span orders of magnitude.
 
     Example:
         >>> import torch
@@ -39,9 +40,12 @@ class Affine:
     std: tuple[float, ...] = (1.0,)
     axis: int = -1
     fill: bool = False
+    log: bool = False
 
     @classmethod
-    def fit(cls, x: Tensor, *, axis: int = -1, fill: bool = False, keep: Sequence[bool] = ()) -> Affine:
+    def fit(
+        cls, x: Tensor, *, axis: int = -1, fill: bool = False, keep: Sequence[bool] = (), log: bool = False
+    ) -> Affine:
         """Mean and standard deviation of the examples ``x``.
 
         Args:
@@ -49,33 +53,53 @@ class Affine:
             axis: The axis of channels or features.
             fill: Whether NaN stands for a missing value, which is then ignored.
             keep: Entries of the axis to leave as they are.
+            log: Whether to scale the logarithm.
 
         Returns:
             The map; constant entries are only shifted.
         """
-        mean, var = _moments(x, axis)
+        mean, var = _moments(x.log() if log else x, axis)
         std = var.sqrt()
         # Rounding alone gives a constant column some variance.
         std[std <= 1e-12 * mean.abs()] = 1
         if keep:
             kept = torch.tensor(list(keep))
             mean[kept], std[kept] = 0, 1
-        return cls(tuple(mean.tolist()), tuple(std.tolist()), axis, fill)
+        return cls(tuple(mean.tolist()), tuple(std.tolist()), axis, fill, log)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Scale a batch ``[B, ...]``; the result is float32."""
         values = _floats(x)
+        if self.log:
+            if bool((values <= 0).any()):
+                raise ValueError(
+                    f"the network predicts the logarithm of the target, which a target of {float(values.min()):g} has "
+                    "none of; measure it on rows with targets above 0"
+                )
+            values = values.log()
         mean, std = self._constants(values)
         scaled = ((values - mean) / std).to(torch.float32)
         return scaled.nan_to_num(nan=0.0) if self.fill else scaled
 
     def inverse(self, z: Tensor) -> Tensor:
         """Take scaled values back to the units of the data (of bytes: from 0 to 1)."""
+        found = self.inverse_log(z)
+        return found.exp() if self.log else found
+
+    def inverse_log(self, z: Tensor) -> Tensor:
+        """The same, but for the exponential of a logarithmic scale."""
         mean, std = self._constants(z)
         return z * std + mean
 
+    def log_slope(self, z: Tensor) -> Tensor:
+        """Log of how fast the map rises where it gives these values: what a log density changes by."""
+        slope = -self._constants(z)[1].log()
+        return slope - self.inverse_log(z) if self.log else slope.expand_as(z)
+
     def inverse_std(self, std: Tensor) -> Tensor:
         """Take a standard deviation of scaled values back to the units of the data."""
+        if self.log:
+            raise ValueError("on a logarithmic scale, a standard deviation depends on the value; restore quantiles")
         return std * self._constants(std)[1]
 
     def _constants(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -138,13 +162,14 @@ class Normalisation:
 def _to_json(scale: Affine | None) -> dict[str, Any] | None:
     if scale is None:
         return None
-    return {"mean": list(scale.mean), "std": list(scale.std), "axis": scale.axis, "fill": scale.fill}
+    found: dict[str, Any] = {"mean": list(scale.mean), "std": list(scale.std), "axis": scale.axis, "fill": scale.fill}
+    return found | ({"log": True} if scale.log else {})
 
 
 def _from_json(value: dict[str, Any] | None) -> Affine | None:
     if value is None:
         return None
-    return Affine(tuple(value["mean"]), tuple(value["std"]), value["axis"], value["fill"])
+    return Affine(tuple(value["mean"]), tuple(value["std"]), value["axis"], value["fill"], value.get("log", False))
 
 
 def _floats(x: Tensor) -> Tensor:

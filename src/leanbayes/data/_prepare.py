@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leanbayes.data._amounts import read_examples
 from leanbayes.data._columns import RawColumn
 from leanbayes.data._dataset import Column
 from leanbayes.data._encode import MAX_CATEGORIES, fit_column, infinite_row, listed, short, top_categories
-from leanbayes.data._formats import Format
+from leanbayes.data._formats import UNIX, Format
 from leanbayes.data._roles import LEAST_COVERED, is_free_text, is_id, most_categories
 from leanbayes.data._table_errors import Problem, TableError
 from leanbayes.data._units import mixed_symbols
@@ -161,14 +162,23 @@ def fit_columns(
             details.append(f"{name!r} ({remarks})")
         if code.kind == "number" and (symbols := written_alike(column)):
             details.append(f"{name!r} (some values with {' or '.join(symbols)}, all read alike)")
+        if code.extras:
+            details.append(f"{name!r} ({listed(how_read(column))})")
         if code.others:
             details.append(f"{name!r} ({listed([short(text) for text in code.others])} counted as missing)")
         used.append(column)
         fitted.append(code)
-    notes += _kinds([code for code in fitted if code.name not in categories])
+    notes += _kinds([pair for pair in zip(used, fitted) if pair[1].name not in categories])
     if details:
         notes.append(f"in detail: {listed(details)}")
     return used, fitted
+
+
+def how_read(column: RawColumn) -> list[str]:
+    """How cells were read that hold more than a number and its unit."""
+    if column.cells is None or column.is_text or not column.format.extras:
+        return []
+    return read_examples(column.cells, column.values.tolist(), column.format.extras)
 
 
 def written_alike(column: RawColumn) -> list[str]:
@@ -181,6 +191,8 @@ def _on_dates(form: Format) -> str:
     """What a reader should know about how dates were read."""
     american = any(pattern.startswith("%m") for pattern in form.patterns)
     several = f"written in {len(form.patterns)} ways" if len(form.patterns) > 1 else ""
+    if form.pattern in UNIX:
+        return form.pattern
     order = f"read as {'month/day' if american else 'day/month'}" if form.either else ""
     return ", ".join(filter(None, (several, order)))
 
@@ -203,11 +215,16 @@ def _frequent(column: RawColumn, rows: NDArray[np.int64]) -> tuple[int | None, f
     return most, sum(counts[:most]) / sum(counts), len(counts)
 
 
-def _kinds(fitted: Sequence[Column]) -> list[str]:
+def _kinds(pairs: Sequence[tuple[RawColumn, Column]]) -> list[str]:
     """What columns were found to be, one sentence for each kind."""
+    fitted = [code for _, code in pairs]
     titles = {"category": "categories", "boolean": "yes or no", "date": "dates"}
     names = {title: [repr(code.name) for code in fitted if code.kind == kind] for kind, title in titles.items()}
-    commas = [repr(code.name) for code in fitted if code.source == "number" and code.format.endswith(",5")]
+    commas = [
+        repr(code.name)
+        for column, code in pairs
+        if code.source == "number" and code.format.endswith(",5") and not column.whole
+    ]
     names["numbers with a decimal comma"] = commas
     names["numbers with a unit"] = [f"{code.name!r} ({code.unit})" for code in fitted if code.unit]
     return [f"{title}: {listed(there)}" for title, there in names.items() if there]

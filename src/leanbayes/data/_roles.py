@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,10 +11,22 @@ import numpy as np
 from leanbayes.data._columns import RawColumn
 from leanbayes.data._encode import listed
 from leanbayes.data._table_errors import Problem
+from leanbayes.data._words import words_of
 
 # Names that a target has where nothing else is said.
 _TARGET_NAMES = ("target", "label", "class", "y", "outcome", "response", "output", "ziel", "zielwert", "klasse")
 _ID_ENDINGS = ("id", "ids", "uid", "uuid", "guid", "key", "index", "idx", "nr", "no", "number", "nummer", "rowid")
+# What rows belong to: names of people alone, of things and places where an ending of ids follows.
+_PEOPLE = (
+    "patient", "pat", "subject", "subj", "participant", "respondent", "proband", "customer", "cust", "client", "user",
+    "person", "member", "employee", "student", "pupil", "player", "athlete", "driver", "donor", "speaker", "household",
+    "family", "kunde", "kunden", "teilnehmer", "versicherter", "schüler", "klient",
+)  # fmt: skip
+_THINGS = (
+    "account", "animal", "device", "machine", "engine", "vehicle", "battery", "sensor", "station", "site", "hospital",
+    "clinic", "centre", "center", "store", "shop", "branch", "school", "farm", "plot", "well", "tree", "session",
+    "gerät", "maschine", "filiale", "konto", "standort", "fall", "case",
+)  # fmt: skip
 # Below this many rows, that all values differ says nothing.
 _LEAST_ROWS = 20
 _MOSTLY = 0.9
@@ -114,17 +125,21 @@ def most_categories(rows: int) -> int:
     return max(50, min(300, rows // 100))
 
 
-def _sounds_like_id(name: str) -> bool:
-    words = _words(name)
-    return bool(words) and (words[-1] in _ID_ENDINGS or words[-1].endswith(("nummer", "uuid")) or words == ["unnamed"])
-
-
-def _words(name: str) -> list[str]:
-    """The words of a name, also of one in camel case.
+def names_an_owner(name: str) -> bool:
+    """Whether a name is that of what several rows may belong to, such as a patient or a device.
 
     Example:
-        >>> _words("PassengerId"), _words("Kunden-Nr.")
-        (['passenger', 'id'], ['kunden', 'nr'])
+        >>> [names_an_owner(name) for name in ("patient", "PatientID", "store_nr", "store", "userid", "product_id")]
+        [True, True, True, False, True, False]
     """
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
-    return re.findall(r"[^\W_]+", spaced.lower())
+    words = words_of(name)
+    if words and words[-1].removesuffix("id") in (*_PEOPLE, *_THINGS):
+        words[-1:] = [words[-1].removesuffix("id"), *(["id"] if words[-1].endswith("id") else [])]
+    is_id = len(words) > 1 and words[-1] in _ID_ENDINGS
+    owner = words[-2:-1] if is_id else words
+    return len(owner) == 1 and (owner[0] in _PEOPLE or (is_id and owner[0] in _THINGS))
+
+
+def _sounds_like_id(name: str) -> bool:
+    words = words_of(name)
+    return bool(words) and (words[-1] in _ID_ENDINGS or words[-1].endswith(("nummer", "uuid")) or words == ["unnamed"])

@@ -9,23 +9,24 @@ from leanbayes.data._extras import need
 
 # Symbols, which numbers are read with and without.
 SYMBOLS = "€$£¥₹₩₽₺₴₪฿%"
-_CODES = (
+CODES = (
     "EUR", "USD", "GBP", "CHF", "JPY", "CNY", "INR", "CAD", "AUD", "NZD", "SEK", "NOK", "DKK", "PLN", "CZK", "HUF",
     "RON", "TRY", "BRL", "MXN", "ZAR", "SGD", "HKD", "KRW", "R$", "US$", "Rs.", "Rs", "kr",
 )  # fmt: skip
 _BLANK = r"[\s\x{a0}\x{202f}]"
 # Before a number, other letters belong to a code or a name: A 12, Room 5.
-_BEFORE = "|".join(map(re.escape, _CODES))
-_NUMBER = r"[+\-\x{2212}]?[\d.,](?:[\d.,'’\x{a0}\x{202f} ]*\d)?(?:[eE][+-]?\d+)?"
+_BEFORE = "|".join(map(re.escape, CODES))
+NUMBER = r"[+\-\x{2212}]?[\d.,](?:[\d.,'’\x{a0}\x{202f} ]*\d)?(?:[eE][+-]?\d+)?"
 # Words and symbols, with a power at the end at most: km/h, sq ft, µg/dL, m², kg/m3.
 _AFTER = r"[\pL°][^\d,;:()]{0,14}[23]?"
-_PARTS = rf"^(?P<before>{_BEFORE})?{_BLANK}?(?P<number>{_NUMBER}){_BLANK}?(?P<after>{_AFTER})?$"
+_PARTS = rf"^(?P<before>{_BEFORE})?{_BLANK}?(?P<number>{NUMBER}){_BLANK}?(?P<after>{_AFTER})?$"
 # Units of one quantity: those that stand together in a column can mean nothing else.
 _FAMILIES = (
     {"km": 1000.0, "m": 1.0, "cm": 0.01, "mm": 0.001},
     {"kg": 1000.0, "g": 1.0, "mg": 0.001},
     {"l": 1.0, "L": 1.0, "dl": 0.1, "cl": 0.01, "ml": 0.001},
     {"h": 3600.0, "min": 60.0, "s": 1.0, "ms": 0.001},
+    {"tb": 1e12, "gb": 1e9, "mb": 1e6, "kb": 1e3},
 )
 _FEW = 100
 

@@ -17,13 +17,16 @@ from leanbayes.data._classes import on_classes, one_spelling
 from leanbayes.data._columns import RawColumn, infer_columns, number_text
 from leanbayes.data._dataset import Dataset, Part, Task
 from leanbayes.data._encode import encode_columns, listed, short
+from leanbayes.data._groups import find_groups, group_numbers, on_parts, on_ungrouped
 from leanbayes.data._leaks import on_leaks
 from leanbayes.data._order import find_order, on_order
+from leanbayes.data._parts import divide_rows
 from leanbayes.data._prepare import (
     FREE_TEXT,
     fit_columns,
     gaps,
     handle_missing,
+    how_read,
     infinite,
     screen,
     unusable,
@@ -31,9 +34,10 @@ from leanbayes.data._prepare import (
 )
 from leanbayes.data._registry import register_file
 from leanbayes.data._roles import choose_target, is_free_text, unknown_columns, unknown_target
-from leanbayes.data._split import TEST_STREAM, VALID_STREAM, hold_out, hold_out_last
+from leanbayes.data._summary_rows import without_summary_rows
 from leanbayes.data._suspects import on_far_values
 from leanbayes.data._table_errors import Problem, TableError, raise_all
+from leanbayes.data._target_scale import SCALES, choose_log
 
 # Whole numbers of at most so many values are classes, unless `task` says otherwise.
 _FEW_CLASSES = 20
@@ -55,6 +59,8 @@ def read_table(
     header: bool = True,
     na: Sequence[str] = (),
     order_by: str | None = None,
+    group_by: str | None = None,
+    target_scale: str = "auto",
     valid: float = 0.1,
     test: float = 0.2,
     seed: int = 0,
@@ -85,6 +91,10 @@ def read_table(
         na: Texts that mean a missing value, besides the usual ones.
         order_by: A column of dates or numbers to sort the rows by: the last ones become the test part, those before
             them the validation part. None draws both among all rows.
+        group_by: A column whose values name what rows belong to, such as a patient. All rows of one are in the same
+            part, so the figures are for new ones; the column is no input.
+        target_scale: "log" predicts the logarithm of the target of a regression, "linear" the target as it is; "auto"
+            chooses what explains the targets of the training rows clearly better. Figures are in the target's units.
         valid: Share or number of training rows for validation.
         test: Share or number of all rows for test.
         seed: Of these choices.
@@ -94,6 +104,7 @@ def read_table(
         TableError: Everything that stands in the way, in one message, with the options that solve it.
     """
     check_choice("missing", missing, _MISSING)
+    check_choice("target_scale", target_scale, SCALES)
     if task is not None:
         check_choice("task", task, _TASKS)
     if any(isinstance(names, str) for names in (categories, numbers, drop, na)):
@@ -103,15 +114,18 @@ def read_table(
     file_options = {"separator": separator, "header": header, "na": list(na)}
     cells = read_cells(path, **file_options)
     notes = list(cells.notes)
-    columns = _without_empty_rows(infer_columns(cells), notes)
+    columns = without_summary_rows(_without_empty_rows(infer_columns(cells, numbers), notes), notes)
     given = {"drop": [column.name for column in columns if column.name in drop], "na": na}
     goal, features, problems = _divide(
-        columns, target, categories, numbers, drop, [] if order_by is None else [order_by], path, notes
+        columns, target, categories, numbers, drop, [n for n in (order_by, group_by) if n is not None], path, notes
     )
+    features = [column for column in features if column.name != group_by]
     chosen = {*categories, *numbers}
     features, ids, left = screen(features, chosen)
     order, wrong = (None, []) if order_by is None else find_order(columns, order_by, path.name)
     problems += wrong
+    group, wrong = (None, []) if group_by is None else find_groups(columns, group_by, path.name)
+    problems += wrong + _clashes(goal, group_by, order_by, {*categories, *numbers}, path.name)
     problems += unusable(features, categories, numbers, path)
     if missing == "error":
         problems += gaps([*([] if goal is None else [goal]), *features], path)
@@ -119,28 +133,33 @@ def read_table(
         raise_all(problems, path.name, given)
     assert goal is not None
     in_file = features
+    # Rows go from the groups as from the inputs.
+    features = features if group is None else [*features, group]
     if order is not None:
         goal, features = goal.take(order), [column.take(order) for column in features]
     goal, features = handle_missing(goal, features, missing, path, notes)
+    groups = None
+    if group is not None:
+        *features, group = features
+        groups = group_numbers(group.values.tolist())
     y, names, task = _targets(goal, task, path, problems, notes)
     raise_all(problems, path.name, given)
-    if goal.format.unit:
-        notes.append(f"the target {goal.name!r} is in {goal.format.unit}")
-    elif symbols := written_alike(goal):
-        notes.append(f"the target {goal.name!r} has some values with {' or '.join(symbols)}, all read alike")
+    notes += _on_target(goal)
     # Everything is fitted on the training rows, so the parts are chosen before there are inputs.
+    train_rows, valid_rows, test_rows = divide_rows(
+        len(y),
+        valid,
+        test,
+        seed,
+        labels=None if task == "regression" else y,
+        groups=None if groups is None else groups.numpy(),
+        ordered=order is not None,
+    )
     if order is not None:
-        rest, test_rows = hold_out_last(len(y), test)
-        train_rows, valid_rows = hold_out_last(len(rest), valid)
         notes.append(f"in the order of {order_by!r}: the last rows are for testing, those before them for validation")
-    else:
-        labels = None if task == "regression" else y
-        rest, test_rows = hold_out(len(y), test, seed, stream=TEST_STREAM, labels=labels)
-        kept, held = hold_out(
-            len(rest), valid, seed, stream=VALID_STREAM, labels=None if labels is None else labels[rest]
-        )
-        train_rows, valid_rows = rest[kept], rest[held]
+    elif groups is None:
         notes += on_order(in_file)
+    log_targets = task == "regression" and choose_log(target_scale, y, train_rows, goal.name, notes)
     used, fitted = fit_columns(features, train_rows, set(categories), chosen, missing == "impute", left, notes)
     if left:
         notes.append(f"left out: {listed([f'{name!r} ({why})' for name, why in left.items()])}")
@@ -157,8 +176,13 @@ def read_table(
     notes += on_far_values([*used, *([goal] if task == "regression" else [])])
     x = torch.from_numpy(encode_columns(used, fitted, len(y)))
     train, valid_part, test_part = (
-        Part(x[rows], torch.from_numpy(y[rows])) for rows in (train_rows, valid_rows, test_rows)
+        Part(x[rows], torch.from_numpy(y[rows]), None if groups is None else groups[rows])
+        for rows in (train_rows, valid_rows, test_rows)
     )
+    if group_by is not None:
+        notes.append(on_parts(group_by, train, valid_part, test_part))
+    elif order_by is None:
+        notes += on_ungrouped([column for column in columns if column.name != goal.name])
     return assemble(
         path.name,
         task,
@@ -172,7 +196,9 @@ def read_table(
         target=goal.name,
         missing=missing,
         file_options=file_options,
-        ids=ids,
+        ids=ids if group_by is None else [*ids, group_by],
+        group=group_by,
+        log_targets=log_targets,
         target_unit=goal.format.unit,
         notes=notes,
     )
@@ -224,6 +250,33 @@ def _divide(
         text = f"{source} has no column besides the target {goal.name!r}; inputs are needed too"
         problems.append(Problem(text))
     return goal, features, problems
+
+
+def _clashes(
+    goal: RawColumn | None, group_by: str | None, order_by: str | None, chosen: set[str], source: str
+) -> list[Problem]:
+    """What groups do not go with."""
+    if group_by is None:
+        return []
+    found = []
+    if order_by is not None:
+        text = f"group_by={group_by!r} tests on whole groups, and order_by={order_by!r} on the last rows; name one"
+        found.append(Problem(text))
+    if group_by in chosen or (goal is not None and goal.name == group_by):
+        what = "the target" if group_by not in chosen else "one of the columns to use"
+        text = f"the groups of {source} are the values of {group_by!r}, which is no input and cannot be {what} as well"
+        found.append(Problem(text))
+    return found
+
+
+def _on_target(goal: RawColumn) -> list[str]:
+    """How the numbers of the target are written."""
+    notes = [f"the target {goal.name!r} is in {goal.format.unit}"] if goal.format.unit else []
+    if symbols := written_alike(goal):
+        notes.append(f"the target {goal.name!r} has some values with {' or '.join(symbols)}, all read alike")
+    if examples := how_read(goal):
+        notes.append(f"values of the target {goal.name!r}: {listed(examples)}")
+    return notes
 
 
 def _targets(

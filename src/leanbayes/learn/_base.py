@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
@@ -104,14 +104,19 @@ class BayesEstimator(BaseEstimator):
                 "one of the two out"
             )
 
-    def _check_data(self, X: Any, y: Any, sample_weight: Any, **checks: Any) -> tuple[Array, Array, Array]:
-        """Inputs, targets and weights of the examples that count at all."""
+    def _check_data(
+        self, X: Any, y: Any, sample_weight: Any, groups: Any, **checks: Any
+    ) -> tuple[Array, Array, Array, Array | None]:
+        """Inputs, targets, weights, and numbers of the groups of the examples that count at all."""
         X, y = validate_data(self, X, y, dtype=np.float64, reset=not self._goes_on(), **checks)
         weights: Array = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         counts = weights > 0
         if not counts.any():
             raise ValueError("every sample_weight is zero; at least one example must count")
-        return np.asarray(X)[counts], np.asarray(y)[counts], weights[counts]
+        if groups is not None:
+            check_consistent_length(X, groups)
+            groups = np.unique(column_or_1d(groups), return_inverse=True)[1][counts]
+        return np.asarray(X)[counts], np.asarray(y)[counts], weights[counts], groups
 
     def _check_device(self) -> None:
         try:
@@ -140,7 +145,13 @@ class BayesEstimator(BaseEstimator):
         return bool(self.warm_start) and hasattr(self, "model_")
 
     def _train(
-        self, X: Array, y: Array, weights: Array, outputs: int, make_likelihood: Callable[[bool], Likelihood]
+        self,
+        X: Array,
+        y: Array,
+        weights: Array,
+        groups: Array | None,
+        outputs: int,
+        make_likelihood: Callable[[bool], Likelihood],
     ) -> None:
         """Train a network on inputs ``[N, features]``, which are standardised, and targets ``[N, ...]``.
 
@@ -158,7 +169,7 @@ class BayesEstimator(BaseEstimator):
             self.input_scaler_ = StandardScaler().fit(X, sample_weight=weights)
             self._varies = X.min(0) < X.max(0)
         share = _plain(self.validation_fraction) if self.early_stopping else 0
-        kept, held = divide(len(X), share, self._division_seed, y if y.dtype == np.int64 else None)
+        kept, held = divide(len(X), share, self._division_seed, y if y.dtype == np.int64 else None, groups)
         with SeededRandom(seed):
             model, kl_weight = self._start(X, outputs, goes_on)
             model, likelihood = model.to(device), make_likelihood(len(held) > 0).to(device)
@@ -292,21 +303,24 @@ class BayesEstimator(BaseEstimator):
         return predict(self.model_, inputs, samples, likelihood=self.likelihood_, seed=self.seed_, joint=True)
 
 
-def merge_repeats(X: Array, y: Array, weights: Array) -> tuple[Array, Array, Array]:
-    """The distinct examples in an order of their own, with the sums of their weights.
+def merge_repeats(
+    X: Array, y: Array, weights: Array, groups: Array | None = None
+) -> tuple[Array, Array, Array, Array | None]:
+    """The distinct examples of each group in an order of their own, with the sums of their weights.
 
     So that an example of weight k trains bit for bit as k copies do, and the order of the rows does not matter.
 
     Example:
         >>> X, y = np.array([[2.0], [1.0], [2.0]]), np.array([0.0, 1.0, 0.0])
-        >>> [part.ravel().tolist() for part in merge_repeats(X, y, np.ones(3))]
+        >>> [part.ravel().tolist() for part in merge_repeats(X, y, np.ones(3))[:3]]
         [[2.0, 1.0], [0.0, 1.0], [2.0, 1.0]]
     """
     # Adding zero turns -0.0, which has other bytes, into 0.0.
-    rows = np.ascontiguousarray(np.column_stack([X, y]) + 0.0)
+    columns = [X, y] if groups is None else [X, y, groups]
+    rows = np.ascontiguousarray(np.column_stack(columns) + 0.0)
     keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    return X[first], y[first], np.bincount(inverse, weights)
+    return X[first], y[first], np.bincount(inverse, weights), None if groups is None else groups[first]
 
 
 def _plain(value: Any) -> Any:

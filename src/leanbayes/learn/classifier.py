@@ -122,16 +122,24 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
         )
         self.class_weight = class_weight
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        groups: ArrayLike | None = None,
+    ) -> Self:
         """Train on examples and their labels.
 
         Args:
             X: Inputs ``[N, features]``.
             y: Labels of any kind ``[N]``.
             sample_weight: How often each example counts ``[N]``.
+            groups: What each example belongs to, such as a patient ``[N]``; all examples of one are held out or none.
         """
         self._check_settings()
-        inputs, labels, weights = self._check_data(X, y, sample_weight)
+        inputs, labels, weights, groups = self._check_data(X, y, sample_weight, groups)
         check_classification_targets(labels)
         classes, codes = np.unique(labels, return_inverse=True)
         if self._goes_on() and not np.array_equal(classes, self.classes_):
@@ -141,8 +149,8 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
             )
         self.classes_ = classes
         weights = weights * self._class_weights(codes, weights)[codes]
-        inputs, codes, weights = merge_repeats(inputs, codes.astype(np.int64), weights)
-        self._train(inputs, codes, weights, len(self.classes_), lambda held_out: Categorical())
+        inputs, codes, weights, groups = merge_repeats(inputs, codes.astype(np.int64), weights, groups)
+        self._train(inputs, codes, weights, groups, len(self.classes_), lambda held_out: Categorical())
         return self
 
     def _class_weights(self, codes: NDArray[np.integer], weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -131,19 +131,29 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
     def _network_settings(self) -> dict[str, Any]:
         return super()._network_settings() | {"noise": self.noise}
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        groups: ArrayLike | None = None,
+    ) -> Self:
         """Train on examples and their targets.
 
         Args:
             X: Inputs ``[N, features]``.
             y: Targets ``[N]`` or ``[N, outputs]``.
             sample_weight: How often each example counts ``[N]``.
+            groups: What each example belongs to, such as a patient ``[N]``; all examples of one are held out or none.
         """
         self._check_settings()
         check_choice(self, NOISES, noise=self.noise)
-        inputs, targets, weights = self._check_data(X, y, sample_weight, y_numeric=True, multi_output=True)
+        inputs, targets, weights, groups = self._check_data(
+            X, y, sample_weight, groups, y_numeric=True, multi_output=True
+        )
         columns = targets.astype(np.float64).reshape(len(targets), -1)
-        inputs, columns, weights = merge_repeats(inputs, columns, weights)
+        inputs, columns, weights, groups = merge_repeats(inputs, columns, weights, groups)
         if not self._goes_on():
             self._target_shape = targets.shape[1:]
             self.target_scaler_ = StandardScaler().fit(columns, sample_weight=weights)
@@ -161,7 +171,7 @@ class BayesRegressor(MultiOutputMixin, RegressorMixin, BayesEstimator):
             return Gaussian("learned", outputs=outputs, held_out=held_out)
 
         width = 2 * outputs if self.noise == "heteroscedastic" else outputs
-        self._train(inputs, scaled, weights, width, likelihood)
+        self._train(inputs, scaled, weights, groups, width, likelihood)
         return self
 
     @overload

@@ -55,8 +55,8 @@ def recommended(comparison: Comparison) -> Entry | None:
 
 
 def too_few(comparison: Comparison) -> bool:
-    """Whether there are so few test examples that figures say nothing."""
-    return comparison.evidence.examples.get("test", _TOO_FEW) < _TOO_FEW
+    """Whether there are so few test examples, or groups of them, that figures say nothing."""
+    return comparison.evidence.independent(_TOO_FEW) < _TOO_FEW
 
 
 def learned_nothing(comparison: Comparison) -> bool:
@@ -225,8 +225,8 @@ def _blind_spot(comparison: Comparison, chosen: Entry, key: str) -> str:
 
 def _caution(comparison: Comparison) -> str:
     """What would make this surer."""
-    count = comparison.evidence.examples.get("test", _FEW)
-    few = f"With {count:,} test examples, only large differences show." if count < _FEW else ""
+    few = f"With {tested_on(comparison)}, only large differences show."
+    few = few if comparison.evidence.independent(_FEW) < _FEW else ""
     once = "Each method was trained once, and another seed may change the order: repeat this with --seeds 0 1 2."
     return " ".join(part for part in (few, once if comparison.seeds < 2 else "") if part)
 
@@ -253,7 +253,9 @@ def small(comparison: Comparison) -> list[Entry]:
 def tested_on(comparison: Comparison) -> str:
     """The test examples, counted."""
     count = comparison.evidence.examples.get("test")
-    return f"{count:,} test example{'s' if count > 1 else ''}" if count else "the test examples"
+    groups = comparison.evidence.examples.get("test_groups")
+    of_groups = f" of {groups:,} group{'s' if groups > 1 else ''}" if groups else ""
+    return f"{count:,} test example{'s' if count > 1 else ''}{of_groups}" if count else "the test examples"
 
 
 def _quality_word(comparison: Comparison) -> str:

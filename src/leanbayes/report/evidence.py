@@ -21,7 +21,8 @@ class Evidence:
     """What is known besides the figures themselves.
 
     Attributes:
-        examples: How many, by part: "train", "valid", "test", "corrupted" (of each severity), "ood".
+        examples: How many, by part: "train", "valid", "test", "corrupted" (of each severity), "ood"; and "test_groups",
+            where those of the test belong together.
         guess: What a constant guess gets, by measure.
         pairs: By measure and two methods, the difference of the first less the second in standard errors.
         leads: By measure and method, the difference of the method less the constant guess in standard errors.
@@ -31,6 +32,10 @@ class Evidence:
     guess: dict[str, float] = field(default_factory=dict)
     pairs: dict[tuple[str, str, str], float] = field(default_factory=dict)
     leads: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def independent(self, unknown: int) -> int:
+        """How many test examples are independent: one of each group; `unknown` where that is not known."""
+        return self.examples.get("test_groups", self.examples.get("test", unknown))
 
     def tested(self, key: str) -> bool:
         """Whether any two methods were compared in a measure."""

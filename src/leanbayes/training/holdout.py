@@ -11,26 +11,7 @@ from torch import Tensor
 
 from leanbayes._inputs import rows as count_rows
 from leanbayes._rows import map_rows
-from leanbayes.data._split import STOP_STREAM, hold_out
-
-# Below so many rows, those held out would say less than they would teach.
-FEWEST_ROWS = 20
-_SHARE, _SMALL_SHARE = 0.1, 0.2
-_ENOUGH, _MOST = 100, 10_000
-
-
-def held_out_count(rows: int) -> int:
-    """How many rows "auto" holds out: a tenth, of small data up to a fifth so as to have 100, and at most 10,000.
-
-    Below 20 rows it is none.
-
-    Example:
-        >>> [held_out_count(rows) for rows in (19, 20, 100, 400, 2000, 500_000)]
-        [0, 4, 20, 80, 200, 10000]
-    """
-    if rows < FEWEST_ROWS:
-        return 0
-    return round(min(_MOST, max(_SHARE * rows, min(_SMALL_SHARE * rows, _ENOUGH))))
+from leanbayes.data._split import STOP_STREAM, held_out_count, hold_out
 
 
 def check_hold_out(owner: str, value: Any) -> None:
@@ -44,7 +25,11 @@ def check_hold_out(owner: str, value: Any) -> None:
 
 
 def divide(
-    rows: int, share: float | str, seed: int, labels: NDArray[np.integer] | None = None
+    rows: int,
+    share: float | str,
+    seed: int,
+    labels: NDArray[np.integer] | None = None,
+    groups: NDArray[np.integer] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The rows to train on and those held out, ascending; the same for the same arguments.
 
@@ -53,9 +38,10 @@ def divide(
         share: As `check_hold_out` takes it.
         seed: Of the choice.
         labels: Classes ``[rows]``, each of which is held out in proportion, and none altogether.
+        groups: A number for the group of each row ``[rows]``; none of them is divided.
     """
     count = held_out_count(rows) if isinstance(share, str) else share
-    return hold_out(rows, count, seed % 2**32, stream=STOP_STREAM, labels=labels)
+    return hold_out(rows, count, seed % 2**32, stream=STOP_STREAM, labels=labels, groups=groups)
 
 
 Examples = tuple[Any, Tensor, Tensor | None]
