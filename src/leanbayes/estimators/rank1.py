@@ -26,7 +26,7 @@ def rank1(call: Call) -> Tensor:
     op, x, batch_dim = call.op, call.x, call.batch_dim
     if call.zero_mean or not call.weight.factors_fit(op):
         return weight_estimator(call)
-    vectors = op.one_position(x)
+    vectors = op.groups_vectors(x)
     factors = call.weight.factors(call.rows, call.spec, vectors=vectors)
     # Vectors that share the scales of their sample are seen as positions of one row: nothing is repeated for each.
     grouped = vectors and call.spec.n > 1 and call.weight.shares_factors(call.spec, vectors)
