@@ -49,6 +49,24 @@ def test_one_index_serves_a_whole_pass():
         assert not torch.equal(group.index(4, LIKE, Sampling(n=4)), first)
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 6])
+def test_components_one_after_the_other_are_known_beforehand(n):
+    group = ComponentGroup(4)
+    for cycle in [(start, stride) for start in range(6) for stride in (1, 2)]:
+        index = tuple((cycle[0] + s) // cycle[1] % 4 for s in range(n))
+        spec = Sampling(n=n, assigned={id(group.identity): Assigned(index, cycle=cycle)})
+        first = group.first_in_turn(n, spec)
+        assert first is None or tuple(range(first, first + n)) == index == tuple(group.index(n, LIKE, spec).tolist())
+        assert first is not None or cycle[1] > 1 or index != tuple(range(index[0], index[0] + n))
+
+
+@pytest.mark.parametrize("component", ["random", 2, torch.tensor([0, 1, 2, 3])])
+def test_other_components_are_not_known_to_come_in_turn(component):
+    assert ComponentGroup(4).first_in_turn(4, Sampling(n=4, component=component)) is None
+    assert ComponentGroup(4).first_in_turn(4, Sampling(n=4, component="all")) == 0
+    assert ComponentGroup(4).first_in_turn(8, Sampling(n=8, component="all")) is None
+
+
 def test_a_held_index_serves_a_whole_context():
     group = ComponentGroup(50)
     with sampling(hold=True):

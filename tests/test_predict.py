@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import leanbayes as lb
 from leanbayes._inputs import check_no_nan
+from leanbayes._prefix import PrefixRunner
 from tests.networks import LastState
 
 
@@ -63,6 +64,15 @@ def test_a_seed_repeats_and_leaves_the_global_generator_alone(method):
     assert torch.equal(lb.predict(model, X, 6, seed=1).outputs, first)
     if first.shape[0] > 1 and not isinstance(method, (lb.BatchEnsemble, lb.DeepEnsemble)):
         assert not torch.equal(lb.predict(model, X, 6, seed=2).outputs, first)
+
+
+@pytest.mark.parametrize(("method", "passes"), [(lb.BatchEnsemble(16), 1), (lb.MeanField(estimator="weight"), 16)])
+def test_joint_samples_that_draw_no_weights_run_in_one_pass(method, passes, monkeypatch):
+    """Scales of a wide layer take little memory for each sample, drawn weights take much."""
+    model, seen, run = lb.bayesianize(nn.Linear(512, 512), method), [], PrefixRunner.run
+    monkeypatch.setattr(PrefixRunner, "run", lambda self, n: seen.append(n) or run(self, n))
+    lb.predict(model, torch.randn(1, 512), 16, seed=0, joint=True)
+    assert len(seen) == passes
 
 
 @each_method

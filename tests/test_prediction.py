@@ -113,6 +113,41 @@ def test_a_summary_gives_unlikely_labels_their_probability():
     torch.testing.assert_close(found, Prediction(logits, lb.Categorical()).log_prob(torch.tensor([1])))
 
 
+def mixture(mean, std):
+    """A prediction of one target as a mixture of normals."""
+    each = torch.tensor([mean, [2 * math.log(s) for s in std]], dtype=torch.float64).T
+    return Prediction(each.unsqueeze(1), lb.Gaussian())
+
+
+@pytest.mark.parametrize("level", [1e-9, 0.001, 0.05, 0.3, 0.6, 0.9999])
+@pytest.mark.parametrize(
+    ("mean", "std"),
+    [
+        ((0.0, 0.1, -0.2, 0.05), (1.0, 1.1, 0.9, 1.0)),
+        ((-50.0, 0.0, 70.0), (1.0, 0.01, 2.0)),  # far apart: flat in between
+        ((0.0, 0.0, 0.0), (1e-3, 1.0, 3e3)),
+        ((1e6, 1e6 + 3), (0.5, 1.0)),
+        ((2.0,), (3.0,)),
+    ],
+)
+def test_quantiles_of_any_mixture_are_reached(mean, std, level):
+    levels = torch.tensor([level], dtype=torch.float64)
+    found = float(mixture(mean, std).quantile(levels))
+    assert stats.norm.cdf(found, mean, std).mean() == pytest.approx(level, rel=1e-6)
+
+
+def test_the_median_between_normals_far_apart_has_half_on_either_side():
+    found = float(mixture((-1000.0, 1000.0), (1.0, 1.0)).quantile(0.5))
+    assert stats.norm.cdf(found, (-1000, 1000), (1, 1)).mean() == 0.5
+
+
+def test_quantiles_take_a_few_steps(monkeypatch):
+    count, ndtr = [], torch.special.ndtr
+    monkeypatch.setattr(torch.special, "ndtr", lambda z: count.append(1) or ndtr(z))
+    Prediction(outputs(16, 200, 2), lb.Gaussian()).quantile(0.05)
+    assert len(count) < 15
+
+
 def test_images_have_their_classes_last():
     logits = outputs(4, 2, 3, 5, 6)
     torch.testing.assert_close(

@@ -81,9 +81,10 @@ def _drawing_layers(model: nn.Module, state: Sampling, x: Tensor) -> list[Bayesi
     vectors = x.is_floating_point() and x.dim() != 3
 
     def draws(layer: BayesianLayer) -> bool:
-        return estimator(layer.estimator if vectors else layer.estimator_otherwise).draws_weight
+        chosen = estimator(layer.estimator if vectors else layer.estimator_otherwise)
+        return chosen.draws_weight or (state.joint and not chosen.joint)
 
-    return [layer for layer in instances(model, BayesianLayer) if state.joint or draws(layer)]
+    return [layer for layer in instances(model, BayesianLayer) if draws(layer)]
 
 
 def _free_rows(x: Tensor, count: int) -> int:

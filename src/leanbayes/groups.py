@@ -170,6 +170,15 @@ class ComponentGroup(WithSettings):
         given = spec.assigned.get(id(self.identity))
         return None if given is None else self._as_tensor(given, n, like)
 
+    def first_in_turn(self, n: int, spec: Sampling) -> int | None:
+        """The component of the first of n samples that have one after the other, as is known beforehand; else None."""
+        if not isinstance(spec.component, str):
+            return None
+        given = spec.assigned.get(id(self.identity))
+        start, stride = (0, 1) if spec.component == "all" else (None if given is None else given.cycle) or (0, 0)
+        first = start % self.components
+        return first if stride == 1 and first + n <= self.components else None
+
     def _as_tensor(self, given: Assigned, n: int, like: Tensor) -> Tensor:
         assert len(given.index) == n
         if given.cycle is not None:

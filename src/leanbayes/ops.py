@@ -60,6 +60,10 @@ class LinearOp(ABC):
         """Whether each row of x meets each entry of the weight once, as a vector does in a dense layer."""
         return False
 
+    def groups_vectors(self, x: Tensor) -> bool:
+        """Whether the rows of x are vectors that may as well be positions of fewer rows: each is mapped by itself."""
+        return False
+
     def add_feature_axis(self, values: Tensor, ndim: int, batch_dim: int) -> Tensor:
         """View ``[rows, features]`` so that it broadcasts with an input or output of `ndim` axes, features last.
 
@@ -248,6 +252,10 @@ class Dense(LinearOp):
     def one_position(self, x: Tensor) -> bool:
         """See `LinearOp`."""
         return x.dim() == 2
+
+    def groups_vectors(self, x: Tensor) -> bool:
+        """See `LinearOp`."""
+        return x.dim() == 2 and self.has_gradients  # what maps otherwise may count on its rows
 
     def row_axis(self, x: Tensor, batch_dim: int) -> int:
         """See `LinearOp`."""

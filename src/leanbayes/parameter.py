@@ -117,10 +117,26 @@ class RandomParameter(WithSettings):
                 return found[0]
         return posterior.rsample(n, spec) if with_mean else posterior.deviation(n, spec)
 
-    def factors(self, rows: int, spec: Sampling) -> Factors:
-        """A weight and feature scales, one draw per row; in joint mode one per sample."""
-        count = spec.n if spec.joint else rows
+    def factors(self, rows: int, spec: Sampling, *, vectors: bool = False) -> Factors:
+        """A weight and feature scales, one draw per row; one per sample where its rows share it."""
+        shared = self.shares_factors(spec, vectors)
+        count = spec.n if shared else rows
+        points = self.posterior.points_in_turn(count, spec) if shared else None
+        if points is not None:
+            return points
         return self._once("factors", count, spec, lambda: self.posterior.factors(count, spec))
+
+    def shares_factors(self, spec: Sampling, vectors: bool) -> bool:
+        """Whether all rows of a sample get one draw: in joint mode, and where they are vectors that get a point.
+
+        All of them have that point anyway. Repeated for each of them, its scales would be as large as the input.
+        """
+        if spec.joint:
+            return True
+        if not vectors or not self.posterior.deterministic():
+            return False
+        group = self.posterior.component_group()
+        return group is None or group.given_rows(spec) is None
 
     def signs(self, axis: int, features: int, rows: int, spec: Sampling) -> Tensor | None:
         """Random signs ``[rows, features]`` for one axis of the weight, None where that axis must have none."""

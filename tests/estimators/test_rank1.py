@@ -1,9 +1,15 @@
 """Feature scales."""
 
+import sys
+
+import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import leanbayes as lb
+from leanbayes._sampling import Assigned, Sampling, using
 from leanbayes.testing import EstimatorSuite
 
 
@@ -67,3 +73,73 @@ def test_batch_ensemble_equals_its_members():
     for k in range(3):
         plain = nn.functional.conv2d(x, layer.weight.mean(k), layer.bias)
         torch.testing.assert_close(y[k], plain, rtol=1e-4, atol=1e-5)
+
+
+def ensemble(components=3):
+    torch.manual_seed(0)
+    method = lb.BatchEnsemble(components, random_sign=0.5)
+    return lb.bayesianize(nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 2)), method).double()
+
+
+def member_by_member(model, x, order):
+    """Outputs and gradients of the ensemble by one plain network after the other."""
+    outputs = []
+    for k in order:
+        h = x
+        for layer in model:
+            if isinstance(layer, nn.Tanh):
+                h = layer(h)
+                continue
+            p = layer.weight.posterior
+            h = (h * p.input.loc[k]) @ p.weight.T * p.output.loc[k] + layer.bias
+        outputs.append(h)
+    return torch.cat(outputs)
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2), (2, 0), (0, 1, 2, 0, 1, 2)])
+def test_points_of_many_vectors_are_what_members_give_one_by_one(order, large, monkeypatch):
+    monkeypatch.setattr(sys.modules["leanbayes.estimators.rank1"], "_SMALL", 0 if large else 2**18)
+    model, x, weights = ensemble(), torch.randn(7, 6).double(), torch.randn(7 * len(order), 2).double()
+    group = model[0].weight.posterior.group
+    start = {(0, 1, 2): 0, (1, 2): 4, (0, 1, 2, 0, 1, 2): 0}.get(order)
+    chosen = Assigned(order, cycle=None if start is None else (start, 1))
+    found = []
+    for run in (
+        lambda: member_by_member(model, x, order),
+        lambda: using_components(model, lb.fold(x, len(order)), len(order), {id(group.identity): chosen}),
+    ):
+        y = run()
+        found.append([y, *torch.autograd.grad((y * weights).sum(), list(model.parameters()))])
+    for ours, truth in zip(*reversed(found)):
+        torch.testing.assert_close(ours, truth)
+
+
+def using_components(model, x, n, assigned):
+    with using(Sampling(n=n, assigned=assigned)):
+        return model(x)
+
+
+def test_points_of_all_members_are_neither_gathered_nor_repeated():
+    """For a dense layer, scales repeated for each row are as large as its input."""
+    model = ensemble(3)
+    rows = 3 * 50
+    with Sizes() as seen, lb.sampling(n=3, component="all"):
+        model(torch.randn(rows, 6).double()).sum().backward()
+    # The widest thing that a row has are its inputs.
+    assert max(seen.sizes) == rows * 6
+    assert not seen.names & {"aten.index_select.default", "aten.index.Tensor", "aten.repeat_interleave.self_int"}
+
+
+class Sizes(TorchDispatchMode):
+    """Which functions of torch run, and how large what they give is."""
+
+    def __init__(self):
+        super().__init__()
+        self.names, self.sizes = set(), set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.names.add(str(func))
+        self.sizes |= {each.numel() for each in tree_leaves(result) if isinstance(each, torch.Tensor)}
+        return result

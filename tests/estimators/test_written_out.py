@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.autograd import forward_ad
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.flop_counter import FlopCounterMode
 
 import leanbayes as lb
 from leanbayes._sampling import Sampling, using
@@ -15,7 +16,7 @@ from leanbayes.estimators._flipout_function import FlipoutFunction
 from leanbayes.estimators._local_function import LocalFunction, Setting, Source
 from leanbayes.estimators._rank1_function import Rank1Function
 from leanbayes.kernels._dispatch import fused
-from leanbayes.ops import op_for
+from leanbayes.ops import Dense, DenseTransposed, op_for
 from leanbayes.testing import sample_streams
 
 LAYERS = {
@@ -182,6 +183,44 @@ def test_scales_give_the_expression_and_so_are_their_gradients(kind, left_out):
         torch.testing.assert_close(found, truth)
     assert torch.autograd.gradcheck(ours, values)
     assert torch.autograd.gradgradcheck(ours, values)
+
+
+@pytest.mark.parametrize("op", [Dense(3, 2), DenseTransposed(3, 2)], ids=lambda op: type(op).__name__)
+@pytest.mark.parametrize("wants_x", [False, True])
+@pytest.mark.parametrize("left_out", ["neither", "out"])
+def test_rows_of_many_vectors_have_the_same_gradients_whether_or_not_the_input_wants_one(op, wants_x, left_out):
+    x = torch.randn(3, 5, 3, dtype=torch.float64).requires_grad_(wants_x)
+    weight = torch.randn(2, 3, dtype=torch.float64)
+    values = leaves(weight if op.out_axis == 0 else weight.T, torch.randn(3, 1, 3, dtype=torch.float64))
+    r = leaves(torch.randn(3, 1, 2, dtype=torch.float64)) if left_out == "neither" else [None]
+    values += [each for each in r if each is not None]
+
+    def ours(weight, s, r=None):
+        return Rank1Function.apply(op, x, weight, s, r)
+
+    def naive(weight, s, r=None):
+        y = op(x * s, weight)
+        return y if r is None else y * r
+
+    y = ours(*values)
+    grad = torch.randn_like(y)
+    for found, truth in zip(torch.autograd.grad(y, values, grad), torch.autograd.grad(naive(*values), values, grad)):
+        torch.testing.assert_close(found, truth)
+    assert torch.autograd.gradgradcheck(ours, values)
+
+
+def test_an_input_that_wants_no_gradient_takes_one_product_less(any_size):
+    """Of the three products of a layer, that for the input's gradient is not needed for the scales'."""
+    layer = lb.nn.BayesianLayer(nn.Linear(3, 2), lb.BatchEnsemble(4)).double()
+    counts = {}
+    for wants in (False, True):
+        x = torch.randn(4 * 6, 3, dtype=torch.float64).requires_grad_(wants)
+        with lb.sampling(n=4, component="all"):
+            y = layer(x).sum()
+        with FlopCounterMode(display=False) as counter:
+            y.backward()
+        counts[wants] = counter.get_total_flops()
+    assert 2 * counts[False] == counts[True]
 
 
 @pytest.fixture

@@ -109,6 +109,18 @@ def test_the_mask_of_an_example_is_that_of_the_weights_posterior():
     assert_mean_close(y[:, 0], expected[0, 0])
 
 
+def test_rows_of_a_bilinear_layer_that_share_a_draw_meet_their_second_inputs():
+    torch.manual_seed(0)
+    layer = lb.bayesianize(nn.Bilinear(3, 2, 2), lb.MCDropout(0.5))
+    left, right = torch.randn(5, 3), torch.randn(5, 2)
+    masks = 2 * torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 3)
+    plain = lb.point_estimate(layer)
+    possible = [plain(left * mask, right).detach() for mask in masks]
+    outputs = lb.predict(layer, (left, right), 6, seed=0).outputs
+    for sample in outputs:
+        assert min(float((sample - each).abs().max()) for each in possible) < 1e-5
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(5,), (5, 3), ()], ids=str)
 def test_bilinear_layers(shape, bias):

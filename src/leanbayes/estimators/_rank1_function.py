@@ -20,7 +20,9 @@ class Rank1Function(torch.autograd.Function):
 
         grad weight = h (x * s)^T,   grad x = s * (weight^T h),   grad s = sum x * (weight^T h),   grad r = sum g * y
 
-    Sums go over the positions that share a scale. Beside the scales it keeps x and y, where autograd would keep the
+    Sums go over the positions that share a scale. An input that wants no gradient, with more positions in a row than
+    there are outputs, is met by one product instead of the two: that of each row's own weight ``W s^T``, whose gradient
+    ``h x^T`` leads to both. Beside the scales it keeps x and y, where autograd would keep the
     scaled input as well.
     """
 
@@ -50,6 +52,8 @@ class Rank1Function(torch.autograd.Function):
         if wants_r and torch.is_grad_enabled():
             y = _product(op, x, weight, s)  # what was kept has no gradient of its own
         turned, grad_r = _through(grad, y, r, wants_r)
+        if s is not None and not wants_x and wants_s and wants_weight and _takes_each_weight(op, x, weight, s):
+            return None, None, *_by_each_weight(op, turned, x, weight, s), grad_r
         scaled = as_dtype(x if s is None else x * s, weight.dtype)
         with noise.exact_products(grad.device, weight.dtype):
             back, grad_weight = op.gradients(turned, scaled, weight, (wants_x or wants_s, wants_weight))
@@ -63,6 +67,23 @@ def _product(op: LinearOp, x: Tensor, weight: Tensor, s: Tensor | None) -> Tenso
     scaled = as_dtype(x if s is None else x * s, weight.dtype)
     with noise.exact_products(x.device, weight.dtype):
         return op(scaled, weight)
+
+
+def _takes_each_weight(op: LinearOp, x: Tensor, weight: Tensor, s: Tensor) -> bool:
+    """Whether rows of vectors share scales, and have so many that a gradient for each row's weight is less to hold."""
+    if x.dim() != 3 or not op.one_position(x[0]) or s.shape[:2] != (len(x), 1):
+        return False
+    return x.shape[1] >= op.out_features and x.dtype == weight.dtype
+
+
+def _by_each_weight(op: LinearOp, grad: Tensor, x: Tensor, weight: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients in the weight and in the scales ``[rows, 1, in]`` by those in the weights of the rows."""
+    rows = len(x)
+    with noise.exact_products(grad.device, weight.dtype):
+        _, each = op.stacked_gradients(grad, x, weight.expand(rows, *weight.shape), (False, True))  # [rows, *shape]
+    assert each is not None
+    in_weight = (each * op.outer(weight.shape, s.squeeze(1), None)).sum(0)
+    return in_weight, (each * weight).sum(1 + op.out_axis).unsqueeze(1)
 
 
 def _through(grad: Tensor, value: Tensor, scale: Tensor | None, wanted: bool) -> tuple[Tensor, Tensor | None]:

@@ -11,7 +11,7 @@ from leanbayes.estimators._base import Call
 from leanbayes.estimators._rank1_function import Rank1Function
 from leanbayes.estimators._written_out import cast, writes_gradients
 from leanbayes.estimators.weight import weight as weight_estimator
-from leanbayes.ops import LinearOp
+from leanbayes.ops import LinearOp, rows_per_sample
 
 # Elements of an input up to which keeping a scaled copy takes less than not to: 1 MB in float32.
 _SMALL = 2**18
@@ -26,11 +26,18 @@ def rank1(call: Call) -> Tensor:
     op, x, batch_dim = call.op, call.x, call.batch_dim
     if call.zero_mean or not call.weight.factors_fit(op):
         return weight_estimator(call)
-    factors = call.weight.factors(call.rows, call.spec)
+    vectors = op.groups_vectors(x)
+    factors = call.weight.factors(call.rows, call.spec, vectors=vectors)
+    # Vectors that share the scales of their sample are seen as positions of one row: nothing is repeated for each.
+    grouped = vectors and call.spec.n > 1 and call.weight.shares_factors(call.spec, vectors)
+    if grouped:
+        x = x.unflatten(0, (call.spec.n, rows_per_sample(call.rows, call.spec.n)))
     weight = torch.ones_like(factors.weight) if factors.additive else factors.weight
     y = _product(op, x, weight, factors.in_scale, factors.out_scale, batch_dim)
     if factors.additive:
         y = y + op(x, factors.weight)
+    if grouped:
+        y = y.flatten(0, 1)
     bias = call.biases()
     return y if bias is None else op.add_bias(y, bias, batch_dim)
 

@@ -151,6 +151,10 @@ class Posterior(WithSettings, ABC):
         """A weight and feature scales, one draw per row."""
         raise NotImplementedError(f"{type(self).__name__} is not made of feature scales")
 
+    def points_in_turn(self, n: int, spec: Sampling) -> Factors | None:
+        """The factors of n samples as they lie in memory, where nothing has to be drawn or gathered; None elsewhere."""
+        return None
+
     def log_prob(self, value: Tensor) -> Tensor:
         """Elementwise log density at ``[..., *shape]``, where elements are independent."""
         raise NotImplementedError(f"{type(self).__name__} has no elementwise density")

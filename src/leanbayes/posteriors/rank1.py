@@ -103,6 +103,18 @@ class Rank1Posterior(Posterior):
         s, r = self._limited(self.input.rsample_rows(index, spec), self.output.rsample_rows(index, spec))
         return Factors(self.weight, in_scale=s, out_scale=r, additive=self.additive)
 
+    def points_in_turn(self, n: int, spec: Sampling) -> Factors | None:
+        """See `Posterior`."""
+        if not (isinstance(self.input, Dirac) and isinstance(self.output, Dirac)):
+            return None
+        first = self.group.first_in_turn(n, spec)
+        if first is None:
+            return None
+        s, r = self.input.loc, self.output.loc
+        if n < self.components:
+            s, r = s.narrow(0, first, n), r.narrow(0, first, n)
+        return Factors(self.weight, in_scale=s, out_scale=r, additive=self.additive)
+
     def _limited(self, s: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
         """Drawn factors within the limit; points are left alone."""
         if self.clip is None:
