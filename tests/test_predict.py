@@ -568,6 +568,14 @@ def test_positions_that_all_rows_share_are_no_reason_to_draw_one_by_one(method):
     torch.testing.assert_close(together, lb.predict(model, x, 6, seed=0, joint=True, chunk=1).outputs)
 
 
+def test_as_many_positions_as_folded_rows_are_predicted_one_sample_at_a_time():
+    torch.manual_seed(0)
+    model = lb.bayesianize(OnePositionRow(), lb.MeanField(init_std=0.3), where=lb.types(nn.Embedding)).eval()
+    x = torch.randint(20, (4, 12))
+    together = lb.predict(model, x, 3, seed=0, joint=True, chunk=3).outputs
+    torch.testing.assert_close(together, lb.predict(model, x, 3, seed=0, joint=True, chunk=1).outputs)
+
+
 class Positions(nn.Module):
     """It looks up its positions once for all rows, without an axis for them."""
 

@@ -13,7 +13,16 @@ from leanbayes.estimators import Call, draw, resolve
 from leanbayes.estimators.weight import apply_draws
 from leanbayes.groups import ComponentGroup
 from leanbayes.nn._base import ConvertedLayer, Scope, as_trained, carry_settings
-from leanbayes.ops import BagLookup, ConvTransposed, Dense, LinearOp, Lookup, op_for, rows_per_sample
+from leanbayes.ops import (
+    BagLookup,
+    ConvTransposed,
+    Dense,
+    LinearOp,
+    Lookup,
+    UnevenRowsError,
+    op_for,
+    rows_per_sample,
+)
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._method import Method, fan_in
 
@@ -168,7 +177,7 @@ class BayesianLayer(ConvertedLayer):
         frame = current_frame()
         rows = None if frame is None else frame.rows
         if rows is None or rows in x.shape:
-            raise ValueError(
+            raise UnevenRowsError(
                 f"{self.path or 'the layer'} got indices {tuple(x.shape)} with one row for {spec.n} folded samples; "
                 "leave it out with `where`, or draw one sample at a time"
             )
