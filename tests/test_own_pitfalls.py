@@ -15,7 +15,7 @@ from torch.optim import optimizer as torch_optimizer
 
 import leanbayes as lb
 from leanbayes.posteriors._divergence import kl_divergence
-from leanbayes.testing import assert_mean_close, assert_variance_close
+from leanbayes.testing import assert_mean_close, assert_probability_close, assert_variance_close
 
 
 def in_threads(*jobs):
@@ -409,6 +409,22 @@ class TestPitfall25Mixtures:
             which = (terms.outputs[:, None] - torch.stack(every)).abs().flatten(2).sum(2).argmin(1)
             pairs.update(which.tolist())
         assert pairs == set(range(6))
+
+    @pytest.mark.parametrize("method", [lb.BatchEnsemble(2, init_spread=0.5), lb.DeepEnsemble(2)], ids=str)
+    def test_25_no_component_is_preferred_where_rows_do_not_divide(self, method):
+        torch.manual_seed(0)
+        first = lb.bayesianize(nn.Sequential(nn.Linear(4, 5), nn.Tanh()), method)
+        second = lb.bayesianize(nn.Sequential(nn.Linear(5, 3)), lb.BatchEnsemble(3, init_spread=0.5))
+        elbo, x, y = lb.ELBO(nn.Sequential(first, second), 6), torch.randn(6, 4), torch.randint(3, (6,))
+        bodies = [lb.point_estimate(first, component=k)(x) for k in range(2)]
+        every = torch.stack([lb.point_estimate(second, component=k)(body) for body in bodies for k in range(3)])
+        which = []
+        for _ in range(200):
+            outputs = elbo(x, y).outputs
+            which.append((outputs[:, None] - every).abs().flatten(2).sum(2).argmin(1) // 3)
+            assert set(which[-1].tolist()) == {0, 1}
+        twice = torch.stack(which).sum(1) == 2  # of three rows, two have component 1
+        assert_probability_close(twice, 0.5)
 
 
 class TestPitfall26Decay:

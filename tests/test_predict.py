@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import leanbayes as lb
 from leanbayes._inputs import check_no_nan
-from leanbayes._prefix import PrefixRunner
+from leanbayes._prefix import PrefixRunner, look_at
 from tests.networks import LastState
 
 
@@ -527,6 +527,52 @@ def test_samples_are_not_mixed_where_layers_see_other_rows(method, make, size, s
     x = torch.randn(size)
     expected = lb.predict(model, x, samples, seed=0, joint=True, chunk=1).outputs
     torch.testing.assert_close(lb.predict(model, x, samples, seed=0, joint=True).outputs, expected)
+
+
+@pytest.mark.parametrize("source", ["seed", "generator"])
+def test_the_first_prediction_is_repeated_although_its_folded_samples_did_not_work_out(source):
+    torch.manual_seed(0)
+    model = lb.bayesianize(Routed(), lb.MeanField(init_std=0.15), where=lambda name, module: True)
+
+    def outputs():
+        if source == "seed":
+            return lb.predict(model, X, 4, seed=0).outputs
+        with lb.sampling(generator=torch.Generator().manual_seed(0)):
+            return lb.predict(model, X, 4).outputs
+
+    folds = look_at(model, X).folds
+    first = outputs()
+    assert (folds, look_at(model, X).folds) == (True, False)
+    assert torch.equal(outputs(), first)
+
+
+class OnePositionRow(nn.Module):
+    """It looks up its positions once for all rows, as one row."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.positions = nn.Embedding(20, 8), nn.Embedding(16, 8)
+
+    def forward(self, x):
+        return self.words(x) + self.positions(torch.arange(x.shape[1]).unsqueeze(0))
+
+
+@pytest.mark.parametrize("method", [lb.MeanField(init_std=0.3), lb.EMP(3), lb.MeanField(estimator="local")], ids=str)
+def test_positions_that_all_rows_share_are_no_reason_to_draw_one_by_one(method):
+    torch.manual_seed(0)
+    model = lb.bayesianize(OnePositionRow(), method, where=lb.types(nn.Embedding)).eval()
+    x = torch.randint(20, (5, 7))
+    together = lb.predict(model, x, 6, seed=0, joint=True, chunk=6).outputs
+    assert look_at(model, x).folds
+    torch.testing.assert_close(together, lb.predict(model, x, 6, seed=0, joint=True, chunk=1).outputs)
+
+
+def test_as_many_positions_as_folded_rows_are_predicted_one_sample_at_a_time():
+    torch.manual_seed(0)
+    model = lb.bayesianize(OnePositionRow(), lb.MeanField(init_std=0.3), where=lb.types(nn.Embedding)).eval()
+    x = torch.randint(20, (4, 12))
+    together = lb.predict(model, x, 3, seed=0, joint=True, chunk=3).outputs
+    torch.testing.assert_close(together, lb.predict(model, x, 3, seed=0, joint=True, chunk=1).outputs)
 
 
 class Positions(nn.Module):

@@ -161,7 +161,27 @@ class WritesIntoItsInput(nn.Module):
         return self.random(self.first(x.sub_(0.5).div_(2.0)))
 
 
-@pytest.mark.parametrize("network", [SharedActivation, WritesInPlace, SkipsAnInPlaceActivation, WritesIntoItsInput])
+class SkipsAnActivationOfItsInput(nn.Module):
+    """A module writes into the input, which is read again."""
+
+    def __init__(self):
+        super().__init__()
+        self.act, self.first, self.random = nn.ReLU(inplace=True), nn.Linear(6, 8), nn.Linear(14, 4)
+
+    def forward(self, x):
+        return self.random(torch.cat([self.first(self.act(x)), x], 1))
+
+
+NETWORKS = [
+    SharedActivation,
+    WritesInPlace,
+    SkipsAnInPlaceActivation,
+    WritesIntoItsInput,
+    SkipsAnActivationOfItsInput,
+]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("where", [lb.named("random"), lb.named("first", "random")], ids=["late", "at the input"])
 @pytest.mark.parametrize("chunk", [1, 2, 6])
 def test_later_passes_find_what_the_first_one_found(network, where, chunk):

@@ -87,11 +87,14 @@ def in_turn(parts: Sequence[MixturePart], n: int, start: int = 0) -> dict[int, A
 
 
 def balanced(parts: Sequence[MixturePart], n: int, like: Tensor, spec: Sampling) -> dict[int, Assigned]:
-    """Components for n samples such that every point of every part comes equally often, in random combinations."""
-    # The numbers of the first are known without looking, which spares waiting for a device.
-    first, *others = sorted(parts, key=lambda part: not part.routes)
-    assigned = in_turn([first], n)
-    for part in others:
+    """Components for n samples such that every point of every part comes equally often, in random combinations.
+
+    Where n is no multiple of a part's points, chance says which of them come once more.
+    """
+    # One part takes turns: its numbers are known without looking, which spares waiting for a device.
+    even = sorted([part for part in parts if n % part.points == 0], key=lambda part: not part.routes)[:1]
+    assigned = in_turn(even, n)
+    for part in [part for part in parts if part not in even]:
         index = part.split(noise.balanced(n, part.points, like, spec))
         assigned |= {group: Assigned(tuple(k.tolist()) if part.routes else k) for group, k in index.items()}
     return assigned

@@ -236,6 +236,7 @@ class _Passes:
         while start < stop:
             if not self.compiled:
                 size = min(size, stop - start)
+            sources = _Sources(state)
             try:
                 part = _one_chunk(self.runner, self.x, plan, state, start, size, base_seed)
             except UnevenRowsError:
@@ -243,10 +244,12 @@ class _Passes:
                     raise
                 # The trial on a few rows has not met layers that see some of the rows alone.
                 forget_folding(model)
+                sources.restore()
                 size = 1
                 self.runner = PrefixRunner(model, self.x, None, writes_input=found.writes_input, axis=found.axis)
                 continue
             except ERRORS as error:
+                sources.restore()
                 if _out_of_memory(error):
                     if size == 1:
                         raise
@@ -260,6 +263,22 @@ class _Passes:
                 continue
             yield part[: stop - start]
             start += size
+
+
+class _Sources:
+    """The sources of noise as they are now, to go back to after a pass that did not work out."""
+
+    def __init__(self, state: Sampling) -> None:
+        self.generator, self.stream = state.generator, state.stream
+        self.generator_state = None if self.generator is None else self.generator.get_state()
+        self.earlier = None if self.stream is None else self.stream.copy()
+
+    def restore(self) -> None:
+        """Have the next pass draw what this one was to draw."""
+        if self.generator is not None and self.generator_state is not None:
+            self.generator.set_state(self.generator_state)
+        if self.stream is not None and self.earlier is not None:
+            self.stream.go_back_to(self.earlier)
 
 
 def _one_chunk(

@@ -349,6 +349,7 @@ def _fold_at(running: nn.Module, boundary: Boundary, n: int) -> None:
 
 def _search(model: nn.Module, x: Any, three: Any) -> Boundary | None:
     two = copied(few_rows(x, rows(x), 2))
+    untouched = copied(three)  # a pass may write into what it is given
     state = Sampling(mean=True)
     with using(state), torch.no_grad():
         trace, other = _trace(model, three), _trace(model, two)
@@ -361,7 +362,7 @@ def _search(model: nn.Module, x: Any, three: Any) -> Boundary | None:
             at_input = all(_is_view(each, three) for each in trace.arguments[name])
             once = trace.entries.count(name) == 1
             boundary = Boundary(name, folded, trace.before(name), width, once, at_input=at_input)
-            if any(folded) and _proves(model, three, boundary, trace, state):
+            if any(folded) and _proves(model, untouched, boundary, trace, state):
                 return boundary
     return None
 
@@ -439,7 +440,7 @@ def _proves(model: nn.Module, x: Any, boundary: Boundary, trace: _Trace, state: 
     n = 2
     try:
         with using(state.replace(n=n)):
-            late = _trace(model, x, boundary, n)
+            late = _trace(model, copied(x), boundary, n)
             assert trace.output is not None and late.output is not None
             expected = fold(trace.output, n)
             if late.random_inputs != [n * size for size in trace.random_inputs] or not _alike(late.output, expected):
@@ -454,7 +455,7 @@ def _proves(model: nn.Module, x: Any, boundary: Boundary, trace: _Trace, state: 
 
 def _repeats(model: nn.Module, x: Any, boundary: Boundary, expected: Tensor, n: int) -> bool:
     """Whether passes that find the beginning done give the same, and leave what is kept as it is."""
-    runner = PrefixRunner(model, x, boundary)
+    runner = PrefixRunner(model, x, boundary, writes_input=True)
     outputs = [runner.run(n)]
     untouched = _versions(runner.kept)
     outputs += [runner.run(n), runner.run(n)]

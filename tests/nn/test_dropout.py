@@ -3,9 +3,10 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import leanbayes as lb
-from leanbayes.testing import assert_folds
+from leanbayes.testing import assert_folds, assert_probability_close
 
 SHAPES = {nn.Dropout: (4, 3, 5), nn.Dropout1d: (4, 3, 5), nn.Dropout2d: (4, 3, 5, 2), nn.Dropout3d: (4, 3, 2, 2, 5)}
 
@@ -58,6 +59,52 @@ def test_a_held_draw_stays():
     with lb.sampling(hold=True):
         assert torch.equal(model(x), model(x))
     assert not torch.equal(model(x), model(x))
+
+
+class Twice(nn.Module):
+    """Uses one dropout layer for two hidden layers, as many networks do."""
+
+    def __init__(self):
+        super().__init__()
+        self.drop, self.weight = nn.Dropout(0.5), nn.Parameter(torch.ones(()))
+
+    def forward(self, x):
+        return torch.stack([self.drop(x), self.drop(x)], 1) * self.weight
+
+
+@pytest.mark.parametrize("method", [lb.MCDropout(p=None), lb.DeepEnsemble(2, of=lb.MCDropout(p=None))], ids=str)
+def test_a_layer_used_twice_drops_twice_in_every_kind_of_draw(method):
+    torch.manual_seed(0)
+    model, x = lb.bayesianize(Twice(), method), torch.ones(2, 400)
+    for joint in (False, True):
+        kept = lb.predict(model, x, 4, joint=joint, seed=0).outputs != 0  # [4, 2, 2, 400]
+        assert_probability_close(kept.all(2)[:, 0].flatten(), 0.25)
+    together = lb.predict(model, x, 4, joint=True, seed=0).outputs
+    assert torch.equal(together[:, 0], together[:, 1])
+    assert torch.equal(lb.predict(model, x, 4, joint=True, seed=0, chunk=1).outputs, together)
+    with lb.sampling(hold=True):
+        first = model(x)
+        assert torch.equal(model(x), first)  # the same function once more
+    assert not torch.equal(first[:, 0], first[:, 1])
+
+
+class Checkpointed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = Twice()
+
+    def forward(self, x):
+        self.part(x)  # the masks of the second call are the third and the fourth
+        return checkpoint(self.part, x, use_reentrant=False, context_fn=lb.checkpoint_contexts)
+
+
+def test_a_second_run_of_a_block_drops_what_the_first_did():
+    torch.manual_seed(0)
+    model, x = lb.bayesianize(Checkpointed(), lb.MCDropout(p=None)), torch.ones(3, 50, requires_grad=True)
+    with lb.sampling(joint=True, seed=0):
+        y = model(x)
+    (grad,) = torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close(grad, y.sum(1).detach())
 
 
 def test_a_point_estimate_has_the_plain_layer_back():

@@ -25,6 +25,7 @@ class Frame:
         held: Whether it lasts for a whole context and not for one pass.
         lasting: Whether what it keeps does: it is held itself, or within one that is.
         of_layer: Whether it is that of one layer that is called on its own.
+        occasion: Stands for the pass: the same in all of its frames, another in each pass of a held context.
         runner: The Python frame that runs the pass, by which a pass is known to be over that Ctrl-C has cut short.
         root: The model that runs, whose weights can be drawn together; None where it is not known.
         grad: Whether the pass or context began with gradients, which parts of it may do without.
@@ -42,6 +43,7 @@ class Frame:
         self.choices: list[Tensor] = []
         self.held = self.lasting = held
         self.of_layer = of_layer
+        self.occasion = Identity()
         self.runner: FrameType | None = None
         self.grad = torch.is_grad_enabled()
         self.joined: dict[Any, Any] | None = None if held else {}
@@ -55,8 +57,17 @@ class Frame:
         inner.joined = {} if self.joined is None else self.joined
         inner.grad = inner.grad or self.grad
         inner.lasting = self.lasting
+        inner.occasion = inner.occasion if self.held else self.occasion
         inner.divergences, inner.compiled = self.divergences, self.compiled
         return inner
+
+    def count_use(self, key: Any) -> int:
+        """How often the pass has asked for this before; always 0 in a held context outside of any pass."""
+        occasion, count = self.kept.get(key, (self.occasion, 0))
+        if occasion is not self.occasion:
+            count = 0
+        self.kept[key] = (self.occasion, 0 if self.held else count + 1)
+        return count
 
     def wants_gradients(self) -> bool:
         """Whether a part that runs without gradients is to draw with them, for later parts."""
@@ -66,6 +77,7 @@ class Frame:
         """A frame with the same entries whose later changes do not show here."""
         frame = Frame(self.rows, held=self.held, of_layer=self.of_layer)
         frame.root, frame.grad, frame.lasting = self.root, self.grad, self.lasting
+        frame.occasion = self.occasion
         frame.kept = {key: value.copy() if isinstance(value, Frame) else value for key, value in self.kept.items()}
         frame.uses = dict(self.uses)
         return frame

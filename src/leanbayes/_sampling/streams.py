@@ -48,6 +48,11 @@ class Stream:
         stream.key = self.key
         return stream
 
+    def go_back_to(self, earlier: Stream) -> None:
+        """Go on from where a copy was made."""
+        again = earlier.copy()
+        self.generators, self.key = again.generators, again.key
+
 
 # An odd multiplier spreads neighbouring seeds over all keys.
 _SPREAD = 0x9E3779B97F4A7C15

@@ -77,8 +77,9 @@ class DropoutLayer(ConvertedLayer):
         frame = current_frame()
         if not spec.joint or frame is None:
             return noise.keep_mask(shape, self.p, x, spec)
-        # One function keeps its mask for as long as the inputs have one shape.
-        key = (id(self.identity), shape)
+        # One function keeps its masks for as long as the inputs have one shape; a layer used twice drops twice.
+        use = frame.count_use((id(self.identity), "uses", shape))
+        key = (id(self.identity), shape, use)
         if key not in frame.kept:
             frame.kept[key] = noise.keep_mask(shape, self.p, x, spec)
         return frame.kept[key]

@@ -206,6 +206,7 @@ class Ensemble(Stacked):
         if key not in outer.kept:
             outer.kept[key] = Frame(rows)
             outer.kept[key].lasting, outer.kept[key].grad = outer.lasting, outer.grad
+        outer.kept[key].occasion = outer.occasion
         return outer.kept[key]
 
     def _run(self, member: int | Tensor, args: Any, kwargs: Any, spec: Sampling, place: tuple[Any, int | None]) -> Any:

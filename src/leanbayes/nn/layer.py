@@ -13,7 +13,16 @@ from leanbayes.estimators import Call, draw, resolve
 from leanbayes.estimators.weight import apply_draws
 from leanbayes.groups import ComponentGroup
 from leanbayes.nn._base import ConvertedLayer, Scope, as_trained, carry_settings
-from leanbayes.ops import BagLookup, ConvTransposed, Dense, LinearOp, Lookup, op_for, rows_per_sample
+from leanbayes.ops import (
+    BagLookup,
+    ConvTransposed,
+    Dense,
+    LinearOp,
+    Lookup,
+    UnevenRowsError,
+    op_for,
+    rows_per_sample,
+)
 from leanbayes.parameter import RandomParameter
 from leanbayes.posteriors._method import Method, fan_in
 
@@ -128,7 +137,7 @@ class BayesianLayer(ConvertedLayer):
         bias = self.bias.means(spec.n, spec) if isinstance(self.bias, RandomParameter) else self.bias
         if weight.dim() == self.weight.dim():
             return op(x, as_trained(weight, self.trained["weight"]), bias)
-        return self._by_rows(x, spec, lambda rows, axis: apply_draws(op, rows, weight, bias, axis))
+        return self._by_rows(x, spec, lambda rows, axis, _: apply_draws(op, rows, weight, bias, axis))
 
     def rows_axis(self, x: Tensor, spec: Sampling) -> int:
         """See `ConvertedLayer`; the op knows which inputs are sequences."""
@@ -141,7 +150,7 @@ class BayesianLayer(ConvertedLayer):
         name = vector if vector == otherwise or self._one_vector(x) else otherwise
         zero_mean, weight, bias = self.draws_zero_mean(spec), self.weight, self.bias
 
-        def run(rows: Tensor, axis: int) -> Tensor:
+        def run(rows: Tensor, axis: int, spec: Sampling) -> Tensor:
             return draw(name, Call(op, rows, weight, bias, spec, axis, zero_mean, self.path))
 
         return self._by_rows(x, spec, run)
@@ -150,14 +159,16 @@ class BayesianLayer(ConvertedLayer):
         """Whether every row of x is one vector, and an example of the model."""
         return self.op.one_position(x) and not self.shares_draws(x.shape[0])
 
-    def _by_rows(self, x: Tensor, spec: Sampling, run: Callable[[Tensor, int], Tensor]) -> Tensor:
-        """``run(x, axis of the rows)``; what all rows share is run once per sample."""
+    def _by_rows(self, x: Tensor, spec: Sampling, run: Callable[[Tensor, int, Sampling], Tensor]) -> Tensor:
+        """``run(x, axis of the rows, spec)``; what all rows share is run once per sample."""
         axis = self.rows_axis(x, spec)
         rows = self._rows_to_share(x, spec)
         if rows is None:
-            return run(x, axis)
+            return run(x, axis, spec)
         once = x.expand(*(spec.n if i == axis else -1 for i in range(x.dim())))
-        return run(once, axis).repeat_interleave(rows_per_sample(rows, spec.n), axis)
+        # In predictions fewer rows than the model's are taken for some of them, of any samples; these are known.
+        known = spec.replace(marginal=False)
+        return run(once, axis, known).repeat_interleave(rows_per_sample(rows, spec.n), axis)
 
     def _rows_to_share(self, x: Tensor, spec: Sampling) -> int | None:
         """Rows of the folded batch where all of them share one row of indices, such as positions; None where not."""
@@ -166,7 +177,7 @@ class BayesianLayer(ConvertedLayer):
         frame = current_frame()
         rows = None if frame is None else frame.rows
         if rows is None or rows in x.shape:
-            raise ValueError(
+            raise UnevenRowsError(
                 f"{self.path or 'the layer'} got indices {tuple(x.shape)} with one row for {spec.n} folded samples; "
                 "leave it out with `where`, or draw one sample at a time"
             )
