@@ -9,11 +9,13 @@ import sys
 
 import pytest
 import torch
+from torch import nn
 
+import leanbayes as lb
 from leanbayes.data import generate
 from leanbayes.reproduce import LegOver, PartDone
 from leanbayes.reproduce.datasets import OWN_FOLDER
-from leanbayes.training import OutputError, TrainConfig
+from leanbayes.training import OutputError, SideBySide, TrainConfig
 from tests.reproduce.conftest import examples, network
 from tests.training.problems import assert_same, weights, without_times
 
@@ -375,6 +377,17 @@ class TestTrained:
         train(make_run())
         with pytest.raises(OutputError, match=f"was started with {next(iter(change))}=.*--work"):
             train(make_run(), **change)
+
+    def test_a_network_of_another_method_is_an_error(self, make_run, train):
+        def patched(init_std):
+            return lambda: SideBySide([lb.bayesianize(nn.Linear(2, 2), lb.EMP(init_std=init_std)) for _ in range(3)])
+
+        x, y = examples()
+        data = (torch.stack([x] * 3, 1), torch.stack([y] * 3, 1))
+        train(make_run(), data=data, build=patched(0.1))
+        train(make_run(), data=data, build=patched(0.1))
+        with pytest.raises(OutputError, match="was started with methods=.*init_std=0.1.*, not .*init_std=0.2"):
+            train(make_run(), data=data, build=patched(0.2))
 
     def test_how_it_is_computed_is_free(self, make_run, train):
         train(make_run())

@@ -357,9 +357,9 @@ class Run:
         """
         config = dataclasses.replace(config, device=self.device, seed=seed, **published(config))
         folder = self.folder / "trainings" / f"{key}-seed{seed}"
-        check_same(folder, config.to_dict() | {"data": self._datasets.kind}, of_examples(data))
         with SeededRandom(derive(seed, "build")):
             model = build()
+        check_same(folder, config.to_dict() | {"data": self._datasets.kind}, model, of_examples(data))
         lock = self._claim(folder)
         stop = Stop(self.leg, self.id, config.checkpoint_every, augment)
         try:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from leanbayes.compare.checkpoint import read_json, write_json
+from leanbayes.nn._base import Converted
 from leanbayes.reproduce.leg import Leg, LegOver
 from leanbayes.training import EpochEnd, TrainConfig
 from leanbayes.training.data import Augment
@@ -17,6 +19,7 @@ from leanbayes.training.files import prepare_folder
 
 _CONFIG = "config.json"
 _EXAMPLES = "examples"
+_METHODS = "methods"
 # Of a configuration, what does not decide which model comes out.
 _FREE = frozenset(
     {"device", "compile", "cuda_graph", "checkpoint_every", "checkpoint_steps", "log_every", "tensorboard"}
@@ -32,10 +35,10 @@ def published(config: TrainConfig) -> dict[str, Any]:
     return {name: value for name, value in _AS_PUBLISHED.items() if getattr(config, name) == getattr(_DEFAULTS, name)}
 
 
-def check_same(folder: Path, config: dict[str, Any], examples: str | None) -> None:
-    """Note how and on which examples a training is done; one that was started otherwise is refused."""
+def check_same(folder: Path, config: dict[str, Any], model: nn.Module, examples: str | None) -> None:
+    """Note how, by which methods and on what a training is done; one that was started otherwise is refused."""
     path = folder / _CONFIG
-    wanted = {name: value for name, value in config.items() if name not in _FREE}
+    wanted = {name: value for name, value in config.items() if name not in _FREE} | {_METHODS: _methods(model)}
     before = read_json(path)
     if before is None:
         prepare_folder(folder)
@@ -54,6 +57,12 @@ def check_same(folder: Path, config: dict[str, Any], examples: str | None) -> No
             f"the training in {folder} was started on different data; pass the same folder with --data, or "
             "another --work folder"
         )
+
+
+def _methods(model: nn.Module) -> list[str]:
+    """The methods in a model with their settings and priors, each once."""
+    found = (repr(module.method) for module in model.modules() if isinstance(module, Converted))
+    return list(dict.fromkeys(found))
 
 
 class Stop:

@@ -322,8 +322,8 @@ register(
         title="Ten regression tables: patched norms against dropout and ensembles",
         presets={
             "smoke": _COMMON
-            | {"sets": ("wine-quality-red", "yacht"), "splits": 2, "epochs": 2, "epochs_of_many": 1, "batch_size": 30}
-            | {"samples": 20, "rows_at_once": 10**4},
+            | {"sets": ("wine-quality-red", "yacht"), "epochs": 2, "epochs_of_many": 1, "batch_size": 30}
+            | {"splits": 2, "samples": 20, "rows_at_once": 10**4},
             "short": _COMMON | {"sets": _ALL[:-1], "epochs": 4000, "epochs_of_many": 400, **_FULL},
             "paper": _COMMON | {"sets": _ALL, "epochs": 4000, "epochs_of_many": 4000, **_FULL},
         },
