@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from leanbayes.data._arrow import CSV_ENDINGS, read_cells
 from leanbayes.data._assemble import assemble
@@ -17,9 +18,9 @@ from leanbayes.data._classes import on_classes, one_spelling
 from leanbayes.data._columns import RawColumn, infer_columns, number_text
 from leanbayes.data._dataset import Dataset, Part, Task
 from leanbayes.data._encode import encode_columns, listed, short
-from leanbayes.data._groups import find_groups, group_numbers, on_parts, on_ungrouped
+from leanbayes.data._groups import group_numbers, on_parts, on_ungrouped
 from leanbayes.data._leaks import on_leaks
-from leanbayes.data._order import find_order, on_order
+from leanbayes.data._order import on_order
 from leanbayes.data._parts import divide_rows
 from leanbayes.data._prepare import (
     FREE_TEXT,
@@ -28,16 +29,15 @@ from leanbayes.data._prepare import (
     handle_missing,
     how_read,
     infinite,
-    screen,
-    unusable,
     written_alike,
 )
 from leanbayes.data._registry import register_file
-from leanbayes.data._roles import choose_target, is_free_text, unknown_columns, unknown_target
+from leanbayes.data._roles import is_free_text
 from leanbayes.data._summary_rows import without_summary_rows
 from leanbayes.data._suspects import on_far_values
 from leanbayes.data._table_errors import Problem, TableError, raise_all
 from leanbayes.data._target_scale import SCALES, choose_log
+from leanbayes.data._uses import Uses, find_uses
 
 # Whole numbers of at most so many values are classes, unless `task` says otherwise.
 _FEW_CLASSES = 20
@@ -103,81 +103,56 @@ def read_table(
     Raises:
         TableError: Everything that stands in the way, in one message, with the options that solve it.
     """
-    check_choice("missing", missing, _MISSING)
-    check_choice("target_scale", target_scale, SCALES)
-    if task is not None:
-        check_choice("task", task, _TASKS)
-    if any(isinstance(names, str) for names in (categories, numbers, drop, na)):
-        raise TypeError("categories, numbers, drop and na are lists of strings, not a single string")
-    if target is not None and not isinstance(target, str):
-        raise TypeError(f"target is the name of one column, not {target!r}; train one model for each")
+    _check_options(target, task, (categories, numbers, drop, na), missing, target_scale)
     file_options = {"separator": separator, "header": header, "na": list(na)}
     cells = read_cells(path, **file_options)
     notes = list(cells.notes)
     columns = without_summary_rows(_without_empty_rows(infer_columns(cells, numbers), notes), notes)
     given = {"drop": [column.name for column in columns if column.name in drop], "na": na}
-    goal, features, problems = _divide(
-        columns, target, categories, numbers, drop, [n for n in (order_by, group_by) if n is not None], path, notes
+    uses = find_uses(
+        columns,
+        path,
+        notes,
+        target=target,
+        categories=categories,
+        numbers=numbers,
+        drop=drop,
+        order_by=order_by,
+        group_by=group_by,
     )
-    features = [column for column in features if column.name != group_by]
-    chosen = {*categories, *numbers}
-    features, ids, left = screen(features, chosen)
-    order, wrong = (None, []) if order_by is None else find_order(columns, order_by, path.name)
-    problems += wrong
-    group, wrong = (None, []) if group_by is None else find_groups(columns, group_by, path.name)
-    problems += wrong + _clashes(goal, group_by, order_by, {*categories, *numbers}, path.name)
-    problems += unusable(features, categories, numbers, path)
+    problems = uses.problems
     if missing == "error":
-        problems += gaps([*([] if goal is None else [goal]), *features], path)
-    if goal is None:
+        problems += gaps([*([] if uses.goal is None else [uses.goal]), *uses.features], path)
+    if uses.goal is None:
         raise_all(problems, path.name, given)
-    assert goal is not None
-    in_file = features
-    # Rows go from the groups as from the inputs.
-    features = features if group is None else [*features, group]
-    if order is not None:
-        goal, features = goal.take(order), [column.take(order) for column in features]
-    goal, features = handle_missing(goal, features, missing, path, notes)
-    groups = None
-    if group is not None:
-        *features, group = features
-        groups = group_numbers(group.values.tolist())
+    goal, features, groups = _rows(uses, missing, path, notes)
     y, names, task = _targets(goal, task, path, problems, notes)
     raise_all(problems, path.name, given)
     notes += _on_target(goal)
     # Everything is fitted on the training rows, so the parts are chosen before there are inputs.
-    train_rows, valid_rows, test_rows = divide_rows(
+    parts = divide_rows(
         len(y),
         valid,
         test,
         seed,
         labels=None if task == "regression" else y,
         groups=None if groups is None else groups.numpy(),
-        ordered=order is not None,
+        ordered=uses.order is not None,
     )
-    if order is not None:
+    if uses.order is not None:
         notes.append(f"in the order of {order_by!r}: the last rows are for testing, those before them for validation")
     elif groups is None:
-        notes += on_order(in_file)
+        notes += on_order(uses.features)
+    train_rows = parts[0]
     log_targets = task == "regression" and choose_log(target_scale, y, train_rows, goal.name, notes)
-    used, fitted = fit_columns(features, train_rows, set(categories), chosen, missing == "impute", left, notes)
-    if left:
-        notes.append(f"left out: {listed([f'{name!r} ({why})' for name, why in left.items()])}")
-    if not used:
-        reason = f" ({notes[-1]})" if left else ""
-        advice = "name those to use all the same as numbers or categories"
-        if set(left.values()) == {FREE_TEXT}:
-            advice = "turn texts into numbers first, such as sentence embeddings"
-        raise TableError(
-            f"{path.name} has no column besides the target {goal.name!r} that a network could learn from{reason}; "
-            f"{advice}"
-        )
+    chosen = {*categories, *numbers}
+    used, fitted = fit_columns(features, train_rows, set(categories), chosen, missing == "impute", uses.left, notes)
+    _check_left(used, uses.left, goal, path, notes)
     notes += on_leaks(goal.name, y, used, train_rows)
     notes += on_far_values([*used, *([goal] if task == "regression" else [])])
-    x = torch.from_numpy(encode_columns(used, fitted, len(y)))
+    x, targets = torch.from_numpy(encode_columns(used, fitted, len(y))), torch.from_numpy(y)
     train, valid_part, test_part = (
-        Part(x[rows], torch.from_numpy(y[rows]), None if groups is None else groups[rows])
-        for rows in (train_rows, valid_rows, test_rows)
+        Part(x[rows], targets[rows], None if groups is None else groups[rows]) for rows in parts
     )
     if group_by is not None:
         notes.append(on_parts(group_by, train, valid_part, test_part))
@@ -196,12 +171,25 @@ def read_table(
         target=goal.name,
         missing=missing,
         file_options=file_options,
-        ids=ids if group_by is None else [*ids, group_by],
+        ids=uses.ids,
         group=group_by,
         log_targets=log_targets,
         target_unit=goal.format.unit,
         notes=notes,
     )
+
+
+def _check_options(
+    target: str | None, task: Task | None, lists: Sequence[Sequence[str]], missing: str, target_scale: str
+) -> None:
+    check_choice("missing", missing, _MISSING)
+    check_choice("target_scale", target_scale, SCALES)
+    if task is not None:
+        check_choice("task", task, _TASKS)
+    if any(isinstance(names, str) for names in lists):
+        raise TypeError("categories, numbers, drop and na are lists of strings, not a single string")
+    if target is not None and not isinstance(target, str):
+        raise TypeError(f"target is the name of one column, not {target!r}; train one model for each")
 
 
 def _without_empty_rows(columns: list[RawColumn], notes: list[str]) -> list[RawColumn]:
@@ -213,60 +201,34 @@ def _without_empty_rows(columns: list[RawColumn], notes: list[str]) -> list[RawC
     return [column.take(~empty) for column in columns]
 
 
-def _divide(
-    columns: list[RawColumn],
-    target: str | None,
-    categories: Sequence[str],
-    numbers: Sequence[str],
-    drop: Sequence[str],
-    order: Sequence[str],
-    path: Path,
-    notes: list[str],
-) -> tuple[RawColumn | None, list[RawColumn], list[Problem]]:
-    """The target, the columns that may be inputs, and what stands in the way."""
-    source = path.name
-    if len(columns) == 1:
-        text = f"{source} has a single column, {short(columns[0].name)}, where inputs and a target are needed"
-        more = "; if its cells are not separated by a comma, a semicolon, a tab or a bar, name their separator"
-        return None, [], [Problem(text + more * (path.suffix != ".parquet"))]
-    problems = [] if target is None else unknown_target(target, columns, source)
-    if problems:
-        target = problems[0].fixes.get("target", target)  # for what else is wrong with it
-    problems += unknown_columns([*categories, *numbers, *drop, *order], columns, source)
-    both = sorted({*categories, *numbers} & {*drop} | {*categories} & {*numbers})
-    if both:
-        text = f"column {both[0]!r} of {source} is named in more than one of categories, numbers and drop"
-        problems.append(Problem(text))
-    goal = next((column for column in columns if column.name == target), None)
-    if target is None:
-        goal, note, problem = choose_target([c for c in columns if c.name not in drop], source)
-        notes += [note] if note else []
-        problems += [] if problem is None else [problem]
-    if goal is not None and goal.name in (*categories, *numbers, *drop):
-        text = f"the target {goal.name!r} of {source} is among the categories, the numbers or the columns to leave out"
-        problems.append(Problem(text))
-    features = [column for column in columns if column is not goal and column.name not in drop]
-    if not features and goal is not None:
-        text = f"{source} has no column besides the target {goal.name!r}; inputs are needed too"
-        problems.append(Problem(text))
-    return goal, features, problems
+def _rows(uses: Uses, missing: str, path: Path, notes: list[str]) -> tuple[RawColumn, list[RawColumn], Tensor | None]:
+    """The target and the inputs, row by row as they are used, and numbers of the groups."""
+    goal, group = uses.goal, uses.group
+    assert goal is not None
+    # Rows go from the groups as from the inputs.
+    features = uses.features if group is None else [*uses.features, group]
+    if uses.order is not None:
+        goal, features = goal.take(uses.order), [column.take(uses.order) for column in features]
+    goal, features = handle_missing(goal, features, missing, path, notes)
+    if group is None:
+        return goal, features, None
+    *features, group = features
+    return goal, features, group_numbers(group.values.tolist())
 
 
-def _clashes(
-    goal: RawColumn | None, group_by: str | None, order_by: str | None, chosen: set[str], source: str
-) -> list[Problem]:
-    """What groups do not go with."""
-    if group_by is None:
-        return []
-    found = []
-    if order_by is not None:
-        text = f"group_by={group_by!r} tests on whole groups, and order_by={order_by!r} on the last rows; name one"
-        found.append(Problem(text))
-    if group_by in chosen or (goal is not None and goal.name == group_by):
-        what = "the target" if group_by not in chosen else "one of the columns to use"
-        text = f"the groups of {source} are the values of {group_by!r}, which is no input and cannot be {what} as well"
-        found.append(Problem(text))
-    return found
+def _check_left(used: list[RawColumn], left: dict[str, str], goal: RawColumn, path: Path, notes: list[str]) -> None:
+    """Note which columns are left out, and raise where that is all of them."""
+    if left:
+        notes.append(f"left out: {listed([f'{name!r} ({why})' for name, why in left.items()])}")
+    if used:
+        return
+    reason = f" ({notes[-1]})" if left else ""
+    advice = "name those to use all the same as numbers or categories"
+    if set(left.values()) == {FREE_TEXT}:
+        advice = "turn texts into numbers first, such as sentence embeddings"
+    raise TableError(
+        f"{path.name} has no column besides the target {goal.name!r} that a network could learn from{reason}; {advice}"
+    )
 
 
 def _on_target(goal: RawColumn) -> list[str]:
