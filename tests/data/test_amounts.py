@@ -164,7 +164,7 @@ def test_times_may_be_numbers_if_you_say_so(tmp_path):
 
 
 def test_whole_numbers_are_not_said_to_have_a_decimal_comma(tmp_path):
-    rows = "".join(f"{n},5;{n % 7};{n % 2}\n" for n in range(60))
-    (tmp_path / "a.csv").write_text(f"size;count;y\n{rows}")
+    rows = "".join(f"{n},5;{n % 7};{n}h 5m;{n % 2}\n" for n in range(60))
+    (tmp_path / "a.csv").write_text(f"size;count;stay;y\n{rows}")
     notes = load(tmp_path / "a.csv", target="y").notes
     assert [note for note in notes if "comma" in note] == ["numbers with a decimal comma: 'size'"]

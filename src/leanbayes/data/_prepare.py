@@ -223,7 +223,7 @@ def _kinds(pairs: Sequence[tuple[RawColumn, Column]]) -> list[str]:
     commas = [
         repr(code.name)
         for column, code in pairs
-        if code.source == "number" and code.format.endswith(",5") and not column.whole
+        if code.source == "number" and code.format.endswith(",5") and (column.values % 1 > 0).any()
     ]
     names["numbers with a decimal comma"] = commas
     names["numbers with a unit"] = [f"{code.name!r} ({code.unit})" for code in fitted if code.unit]
