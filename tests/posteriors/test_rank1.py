@@ -317,3 +317,9 @@ def test_limited_weights_are_the_shared_one_times_limited_factors():
     model[0].register_forward_hook(lambda layer, args, out: seen.append(out - layer.bias))
     model(x)  # where factors of all layers are drawn together
     assert (seen[0].abs() <= most + 1e-5).all()
+
+
+def test_a_joint_mixture_under_an_improper_prior_is_an_error():
+    model = lb.bayesianize(nn.Linear(3, 2), lb.Rank1(prior=lb.LogUniform()))
+    with pytest.raises(ValueError, match="needs a normalised density .* LogUniform does not have; use mixture='mean'"):
+        lb.kl(model, mixture="joint")

@@ -200,6 +200,11 @@ class Rank1Posterior(Posterior):
 
     def _joint_term(self, q: Any, p: Prior) -> JointTerm:
         """One draw from each component, under each component and under the prior less what it leaves out."""
+        if not p.proper:
+            raise ValueError(
+                f"mixture='joint' needs a normalised density of the prior, which {type(p).__name__} does not have; use "
+                "mixture='mean' or 'sum', or another prior"
+            )
         index = torch.arange(self.components, device=self.weight.device)
         z = q.rsample_rows(index, current_sampling().source(self.components))  # [K, d], row k from component k
         log_p = (p.log_prob(z) + p.left_out()).sum(-1)
