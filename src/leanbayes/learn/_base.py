@@ -190,7 +190,7 @@ class BayesEstimator(BaseEstimator):
             loop = Loop(elbo, step, optimizer, batch_size, order, seed, lambda record: self._report(record, epochs))
             return loop, self._rows(X[index], y[index], weights[index] / mean_weight)
 
-        start = copy.deepcopy((model.state_dict(), dict(likelihood.named_parameters())))
+        start = copy.deepcopy((model.state_dict(), dict(likelihood.named_parameters()))) if self.refit else ({}, {})
         held_rows = self._rows(X[held], y[held], weights[held]) if len(held) else None
         self.likelihood_ = likelihood
         with sampling(generator=noise):

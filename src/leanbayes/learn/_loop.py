@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from leanbayes._sampling import sampling
-from leanbayes.learn._memory import use_freed_memory_again
 from leanbayes.objectives import ELBO
 from leanbayes.training.capture import CapturedStep
 from leanbayes.training.evaluate import evaluating, score
@@ -70,7 +69,6 @@ class Loop:
     _best: dict[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        use_freed_memory_again()
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
 
     def run(self, rows: Rows, epochs: int) -> None:
